@@ -11,9 +11,9 @@ import streamlit as st
 from app import controls, glossary, links
 from app.widgets import Shown
 from simulator.errors import RoofcastError
-from simulator.planner.verification.confidence import LIKELY, UNLIKELY, chance_word
+from simulator.planner.verification.confidence import LIKELY, UNLIKELY
 from simulator.reports.charts.chart import Gauge
-from simulator.reports.content.quantities import Quantity, change_text, unbroken
+from simulator.reports.content.quantities import Quantity, chance_word, change_text, unbroken
 from simulator.reports.tables.serving import ObjectiveChance
 
 _BADGES = {

@@ -17,6 +17,7 @@ from simulator.errors import RoofcastError
 from simulator.operators.formats.schemes import PLAIN_SCHEMES, SCHEME_NAMES
 from simulator.planner.search.candidates import LARGE_TP_SIZES, USUAL_DP_SIZES, USUAL_TP_SIZES
 from simulator.planner.what_if import kv_head_choices
+from simulator.reports.words.fields import note_text
 from simulator.specs.base import validate
 from simulator.specs.engine.engine import DEFAULT_ENGINE
 from simulator.specs.hardware.accelerator import list_hardware, load_hardware
@@ -99,7 +100,7 @@ def preset_input() -> WorkloadPreset:
     )
     preset = workload_preset(name)
     state[LAST_PRESET] = preset.name
-    st.caption(preset.source)
+    st.caption(note_text(preset.source))
     mix_input(_ask_preset)
     return preset
 

@@ -47,6 +47,7 @@ from simulator.reports.sections.answer import (
 from simulator.reports.sections.options import plan_options_chart
 from simulator.reports.sections.stock import stock_figures, stock_gauges, stock_verdict_line
 from simulator.reports.words.derivation import detail_text, resource_text
+from simulator.reports.words.fields import note_texts
 from simulator.reports.words.plan_inputs import warning_texts
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, PLANNED_MODEL, PLANNED_RATE_PER_S
 from simulator.traffic.lengths import CHAT, WorkloadPreset
@@ -347,7 +348,7 @@ def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> N
             downloads(plan, command)
     display.warnings(warning_texts(plan.warnings))
     if (stock := plan.study(StockPlan)) is not None and stock.unused:
-        st.caption(f"Left over: {'; '.join(stock.unused)}.")
+        st.caption(f"Left over: {'; '.join(note_texts(stock.unused))}.")
     _simulated(plan, command)
     place = place_of_part(plan)
     part = plan.serving[place]

@@ -110,9 +110,10 @@ def demand(
     Example: roofcast demand trace.csv --out workload.yaml
     """
     from simulator.api import measurements
+    from simulator.reports.words.fields import note_texts
 
     found = measurements.demand(record, over=over)
-    for warning in found.demand.warnings:
+    for warning in note_texts(found.demand.warnings):
         typer.echo(f"roofcast: warning: {warning}", err=True)
     text = json.dumps(found.to_dict(), indent=2) + "\n" if as_json else found.to_text()
     write_text(text, out, force=force, flag="--out")

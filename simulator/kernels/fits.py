@@ -249,7 +249,7 @@ def measured_fits(hardware: AcceleratorSpec, *, profiles: str | None = None) -> 
 
 
 def _by_user(hardware: str) -> transfer.Relative:
-    return transfer.own_fits(hardware, reason="measured on this accelerator by its user")
+    return transfer.own_fits(hardware, by="user_fits")
 
 
 def given_fits(hardware: str, *, group: CalibrationGroup, fits: tuple[KernelFit, ...]) -> FitSet:

@@ -12,7 +12,7 @@ import numpy as np
 from simulator.errors import ProfileError
 from simulator.kernels.timing import Provenance
 from simulator.records import dataclass
-from simulator.specs.base import Same, first_day
+from simulator.specs.base import Note, Same, first_day
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec
 from simulator.specs.hardware.calibration import KernelFit, load_transfer_table
 from simulator.specs.model.precision import Dtype
@@ -100,7 +100,7 @@ class Relative:
 
     name: str
     log_sigma_extra: float
-    reason: str
+    reason: Note
     link_share: float = 1.0
     known: Provenance = Provenance.EXTRAPOLATED
     same_generation: bool = True
@@ -109,9 +109,9 @@ class Relative:
     beside: tuple[str, ...] = ()
 
 
-def own_fits(name: str, *, reason: str = "calibrated on this accelerator") -> Relative:
-    """An accelerator with fits of its own."""
-    return Relative(name=name, log_sigma_extra=0.0, reason=reason, known=Provenance.CALIBRATED)
+def own_fits(name: str, *, by: str = "own_fits") -> Relative:
+    """An accelerator with fits of its own; by : key of the note of whose they are."""
+    return Relative(name=name, log_sigma_extra=0.0, reason=Note(by), known=Provenance.CALIBRATED)
 
 
 def generation(hardware: AcceleratorSpec) -> str:
@@ -224,10 +224,7 @@ def calibrated_relative(hardware: AcceleratorSpec, *, available: Sequence[Accele
     return Relative(
         name=chosen.name,
         log_sigma_extra=transfer_log_sigma(distance),
-        reason=(
-            f"fits of {chosen.name} ({chosen.architecture}) on the datasheet of {hardware.name} "
-            f"({hardware.architecture}), distance {distance:.1f}"
-        ),
+        reason=Note("fits_carried", {"chosen": chosen, "hardware": hardware, "distance": distance}),
         known=Provenance.CALIBRATED if are_siblings(hardware, chosen) else Provenance.EXTRAPOLATED,
         same_generation=generation(hardware) == generation(chosen),
         port_share=port_share(hardware, relative=chosen),
@@ -336,11 +333,13 @@ def link_relative(hardware: AcceleratorSpec, *, available: Sequence[AcceleratorS
         farthest_first = sorted(alike, key=lambda spec: (distance_to(spec), spec.name), reverse=True)
         nearest = {generation(spec): spec.name for spec in farthest_first}
     beside = tuple(name for name in nearest.values() if name != chosen.name)
-    whose = ", ".join((chosen.name, *beside))
     return Relative(
         name=chosen.name,
         log_sigma_extra=log_sigma,
-        reason=f"collectives of {whose} ({chosen.scale_up.kind}) scaled to {hardware.scale_up.kind}",
+        reason=Note(
+            "collectives_scaled",
+            {"names": (chosen.name, *beside), "theirs": chosen.scale_up.kind, "ours": hardware.scale_up.kind},
+        ),
         link_share=_host_share(hardware.scale_up, chosen.scale_up),
         known=Provenance.EXTRAPOLATED if distance or kind == HOST_LINK else Provenance.CALIBRATED,
         beside=beside,

@@ -18,7 +18,7 @@ from simulator.planner.records import (
     TraceRepaired,
 )
 from simulator.records import dataclass
-from simulator.specs.base import Assumption, ValueOrigin
+from simulator.specs.base import Assumption, Note, ValueOrigin
 from simulator.specs.engine.engine import load_engine, named_engine
 from simulator.specs.question.plan import PlanSpec
 from simulator.traffic.lengths import (
@@ -62,7 +62,7 @@ def whole_tokens(mix: RequestMix, *, reserves_full_length: bool) -> Array:
     return prompts if reserves_full_length else prompts + answers
 
 
-HOLDS_ALL = "holds the longest prompts: the engine splits none, and its own steps are too short for them"
+HOLDS_ALL = Note("holds_longest")
 
 
 def step_for_whole(spec: PlanSpec, *, mix: RequestMix, objectives: tuple[Objective, ...]) -> tuple[int, int | None]:

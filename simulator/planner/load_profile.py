@@ -8,14 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simulator.errors import Option, contradiction
+from simulator.specs.base import Note
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import DAYS_PER_WEEK, HOURS_PER_DAY, WEEKDAYS
-from simulator.units import percent_text
 
 # A raised cosine with its peak in the early afternoon. Assumed, not measured, and only where a peak over the mean says
 # that hours differ: chat services of one region look like this; ``load_profile`` gives your own.
 _PEAK_HOUR = 14
-FLAT_SOURCE = "flat: the rate of every hour, as no peak over the mean and no load profile is given"
 _STEPS = 60
 # Rounding of numbers that people type, not a difference of two loads.
 _SAME = 0.01
@@ -82,7 +81,7 @@ def given_shape(spec: PlanSpec) -> np.ndarray | None:
     return shape
 
 
-def load_shape(spec: PlanSpec) -> tuple[np.ndarray, str]:
+def load_shape(spec: PlanSpec) -> tuple[np.ndarray, Note]:
     """Demand by hour over its peak, of a day or a week, and where the shape comes from.
 
     Without a profile the assumed day has the peak over the mean that was given, and is flat without one, so that rented
@@ -92,18 +91,18 @@ def load_shape(spec: PlanSpec) -> tuple[np.ndarray, str]:
     """
     shape = given_shape(spec)
     if shape is not None:
-        return shape / shape.max(), "given"
+        return shape / shape.max(), Note("given")
     weekend = 1.0 if spec.weekend is None else spec.weekend
     day, source = _assumed_day(spec, busy=(WEEKDAYS + (DAYS_PER_WEEK - WEEKDAYS) * weekend) / DAYS_PER_WEEK)
     if spec.weekend is None:
         return np.array(day), source
-    return week_of(day, weekend=weekend), f"{source}; weekends at {percent_text(weekend)} of weekdays"
+    return week_of(day, weekend=weekend), Note("with_weekends", {"day": source, "weekend": weekend})
 
 
-def _assumed_day(spec: PlanSpec, *, busy: float) -> tuple[tuple[float, ...], str]:
+def _assumed_day(spec: PlanSpec, *, busy: float) -> tuple[tuple[float, ...], Note]:
     """A weekday, and where it comes from; ``busy`` is the mean day over a weekday."""
     if spec.peak_to_mean is None:
-        return (1.0,) * HOURS_PER_DAY, FLAT_SOURCE
+        return (1.0,) * HOURS_PER_DAY, Note("flat_day")
     mean = 1 / (spec.peak_to_mean * busy)
     if mean > 1 + _SAME:
         raise contradiction(
@@ -111,7 +110,6 @@ def _assumed_day(spec: PlanSpec, *, busy: float) -> tuple[tuple[float, ...], str
             field=Option("weekend"),
             hint="leave `peak_to_mean` out: `rate_per_s` is then the peak",
         )
-    source = f"assumed: raised cosine over the day with the given peak over mean of {spec.peak_to_mean:g}"
-    if mean < _NARROWEST:
-        source += f", of which a day shows {1 / (_NARROWEST * busy):.3g} at most: the rest is in bursts"
+    shown = 1 / (_NARROWEST * busy) if mean < _NARROWEST else 0.0
+    source = Note("raised_cosine", {"peak_to_mean": spec.peak_to_mean, "bursts": mean < _NARROWEST, "shown": shown})
     return day_profile(min(1.0, max(mean, _NARROWEST))), source

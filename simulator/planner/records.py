@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from simulator.records import dataclass
-from simulator.specs.base import Assumption, ValueOrigin
+from simulator.specs.base import Assumption, Note, ValueOrigin
 from simulator.traffic.lengths import RequestMix, WorkloadPreset
 
 
@@ -153,7 +153,7 @@ class PromptsNotChunked:
 class TraceRepaired:
     """What was put right on reading a trace, in the reader's words."""
 
-    note: str
+    note: Note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

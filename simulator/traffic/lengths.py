@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from simulator.errors import Option, RoofcastError, plain_word
 from simulator.records import dataclass
-from simulator.specs.base import read_yaml
+from simulator.specs.base import Note, read_yaml
 from simulator.specs.question.plan_values import workload_shares
 from simulator.units import MIB
 
@@ -287,7 +287,7 @@ def normal_points(count: int) -> Array:
     return np.array([[inverse(float(value)) for value in row] for row in uniform_points(count)])
 
 
-_OURS = "assumed as a starting point: replace it by your own trace"
+_OURS = Note("assumed_start")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,8 +305,8 @@ class WorkloadPreset:
     tpot_p95_s: float
     batch_size: int
     rate_per_s: float
-    source: str = _OURS
-    objective_source: str = _OURS
+    source: str | Note = _OURS
+    objective_source: str | Note = _OURS
 
     @property
     def word(self) -> str:
@@ -395,6 +395,6 @@ def _mixed(kinds: Sequence[tuple[WorkloadPreset, float]], *, name: str) -> Workl
         osl_cv=cv("osl"),
         prefix_hit=cached / mean("isl_tokens"),
         tpot_p95_s=min(kind.tpot_p95_s for kind, _ in kinds),
-        source="mean and variation of all their requests, prompts and answers unrelated",
-        objective_source="the strictest of these kinds",
+        source=Note("of_all_kinds"),
+        objective_source=Note("strictest_kind"),
     )

@@ -16,6 +16,7 @@ from simulator.planner.studies.length_split import LengthSplit, truncated_length
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.reports.sections.answer import sentence
 from simulator.reports.words.derivation import nearest_rejections
+from simulator.reports.words.fields import note_texts
 from simulator.specs.question.plan import plan_spec
 from simulator.traffic.lengths import LengthDistribution
 
@@ -116,7 +117,7 @@ class TestStock:
         used = {share.hardware for share in beside.study(StockPlan).shares}
         if "a100-sxm-80gb" not in used:
             assert beside.study(StockPlan).bought == without.study(StockPlan).bought
-            assert any("a100" in text and "obtained" in text for text in beside.study(StockPlan).unused)
+            assert any("a100" in text and "obtained" in text for text in note_texts(beside.study(StockPlan).unused))
         else:
             assert beside.study(StockPlan).bought < without.study(StockPlan).bought
 
@@ -124,7 +125,7 @@ class TestStock:
         plan = planned(stock=("h100=800",))
         assert plan.study(StockPlan) is not None
         assert plan.study(StockPlan).bought == 0
-        assert any("not needed" in text for text in plan.study(StockPlan).unused)
+        assert any("not needed" in text for text in note_texts(plan.study(StockPlan).unused))
 
     def test_more_stock_never_buys_more(self) -> None:
         bought = [planned(stock=(f"h100={count}",)).study(StockPlan) for count in (8, 32, 64, 128)]
@@ -134,7 +135,7 @@ class TestStock:
     def test_stock_that_cannot_serve_is_said(self) -> None:
         plan = planned(stock=("t4=2", "h100=8"))
         assert plan.study(StockPlan) is not None
-        assert any("t4" in text and "can serve" in text for text in plan.study(StockPlan).unused)
+        assert any("t4" in text and "can serve" in text for text in note_texts(plan.study(StockPlan).unused))
 
     def test_more_of_the_same_shares_the_spares_of_the_stock(self) -> None:
         plan = planned(hardware="h100", tp=4, stock=("h100=64",), spares=2)

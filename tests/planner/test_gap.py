@@ -25,7 +25,7 @@ from simulator.planner.search.usual_search import try_platform
 from simulator.planner.search.wide_search import screen_space
 from simulator.reports.formats.text import sections_text
 from simulator.reports.sections.gap import gap_sections
-from simulator.reports.words.fields import plan_command
+from simulator.reports.words.fields import note_text, plan_command
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.question.plan import plan_spec
 
@@ -110,7 +110,7 @@ class TestImpossible:
         ttft, tpot = found.bounds
         assert ttft.factor > 1 >= tpot.factor
         assert ttft.idle_s == pytest.approx(ttft.factor * 0.002)
-        assert "prompt tokens" in ttft.made_of
+        assert "prompt tokens" in note_text(ttft.made_of)
 
     def test_the_relaxed_objective_can_be_held(self) -> None:
         first = gap(ttft_p95="2ms", tpot_p95="100ms").options[0]

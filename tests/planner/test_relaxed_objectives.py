@@ -22,6 +22,7 @@ from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.search import search
 from simulator.planner.search.usual_search import usual_search
+from simulator.reports.words.fields import note_text
 from simulator.specs.question.plan import plan_spec
 
 ASKED: dict[str, object] = {"rps": 20, "model": "llama-3.1-8b", "hardware": ("l4",), "isl": 2000, "osl": 100}
@@ -49,7 +50,7 @@ class TestMissed:
         assert missed.idle_s > missed.bound_s
         # Two FLOPs a weight and token, and at best every tensor core of the largest replica that is tried.
         assert missed.idle_s > 2 * 8.03e9 * 2000 / (8 * 121e12)
-        assert "2,000 prompt tokens" in missed.made_of
+        assert "2,000 prompt tokens" in note_text(missed.made_of)
         assert missed.hardware == "l4"
 
     def test_the_nearest_refusal_is_the_one_that_is_quoted(self) -> None:

@@ -20,6 +20,7 @@ from simulator.planner.money.market import purchase_offer
 from simulator.planner.money.tco import annuity_factor, energy_and_carbon, mean_power_w, spare_accelerators, total_cost
 from simulator.planner.money.tco_records import Owning
 from simulator.planner.plan import plan_capacity
+from simulator.reports.words.fields import note_text
 from simulator.specs.money.ownership import OwnershipProfile, load_ownership
 from simulator.specs.money.prices import PriceProfile, load_prices
 from simulator.specs.question.plan import plan_spec
@@ -315,7 +316,7 @@ def test_single_devices_are_looked_after_too() -> None:
     staff = next(line for line in own.opex if line.name == "staff")
     hosts = alone.best.replicas + alone.best.spares
     assert staff.amount == pytest.approx(max(0.5, hosts / 50) * 200_000)
-    assert "a host each" in staff.basis
+    assert "a host each" in note_text(staff.basis)
 
 
 def test_a_misspelt_accelerator_in_a_price_list_is_named() -> None:

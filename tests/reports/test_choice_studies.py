@@ -20,7 +20,7 @@ from simulator.reports.report import STUDIES, build_report, choice_blocks
 from simulator.reports.sections.resilience import cases_blocks
 from simulator.reports.sections.stock import stock_money_blocks
 from simulator.reports.studies import gather, named_parts, of_each
-from simulator.specs.base import Assumption, ValueOrigin
+from simulator.specs.base import Assumption, Note, ValueOrigin
 from simulator.specs.question.plan import plan_spec
 
 STEP = GapStep(
@@ -44,17 +44,14 @@ OPTION = GapOption(
     devices=8,
     taken=(8.0,),
     closes=False,
-    reason="",
+    reason=None,
     quality="as published",
     quality_loss=0.0,
     cost_per_hour=24.0,
     spec=plan_spec({"speculation": "eagle"}),
 )
 USELESS = replace(
-    OPTION,
-    name="nvfp4 weights",
-    given=(FieldValue(field="scheme", value="nvfp4"),),
-    reason="nothing serves with it alone",
+    OPTION, name="nvfp4 weights", given=(FieldValue(field="scheme", value="nvfp4"),), reason=Note("serves_not_alone")
 )
 GAP = Gap(
     limits=(GapLimit(field="max_gpus", unit="GPUs", allowed=4.0, start=16.0, end=8.0),),

@@ -23,6 +23,7 @@ from simulator.reports.report import build_report
 from simulator.reports.sections.cost import buying_text
 from simulator.reports.sections.options import is_far
 from simulator.reports.studies import Studies, gather
+from simulator.reports.words.fields import note_text
 from simulator.specs.measured.validation_rows import ValidationTable, load_validation_table
 from simulator.specs.question.plan import plan_spec
 from tests.reports.report_cases import CREATED, studied, whole_report
@@ -113,8 +114,8 @@ def test_the_evidence_opens_with_how_sure_the_plan_is_and_lists_every_run_behind
     assert isinstance(lead, Paragraph)
     assert isinstance(runs, Table)
     assert lead.text == confidence_text(sure)
-    assert sure.reason in lead.text
-    assert [row.cells[0].value for row in runs.rows] == [item.names for item in evidence_of(studies.plan)]
+    assert note_text(sure.reason) in lead.text
+    assert [row.cells[0].value for row in runs.rows] == [note_text(item.names) for item in evidence_of(studies.plan)]
 
 
 def _with_error(table: ValidationTable, factor: float) -> ValidationTable:
@@ -159,7 +160,7 @@ def test_only_runs_of_its_class_of_models_are_the_closest(
 def test_four_bit_weights_are_those_of_runs_by_their_scales() -> None:
     asked = {"model": "llama-3.3-70b", "hardware": "b200", "rps": 5.0, "tp_size": 4, "serving": "aggregated"}
     exact, kind, *_ = evidence_of(made(**asked, scheme="nvfp4").plan)
-    assert exact.names.endswith("TP4, nvfp4")
+    assert note_text(exact.names).endswith("TP4, nvfp4")
     assert 0 < exact.runs < kind.runs
 
 
@@ -202,7 +203,7 @@ def test_only_runs_of_two_pools_speak_for_two_pools(mode: str, counts: bool, mon
     monkeypatch.setattr(confidence, "load_validation_table", lambda: replace(found, rows=rows))
     _, kind, *_ = evidence_of(made(rps=40.0, model="llama-3.1-8b", hardware="h100", serving="disaggregated").plan)
     confidence._levels.cache_clear()
-    assert "in two pools" in kind.names
+    assert "in two pools" in note_text(kind.names)
     assert (kind.runs > 0) is counts
 
 

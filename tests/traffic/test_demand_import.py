@@ -12,6 +12,7 @@ import pytest
 from simulator.errors import FileError, RoofcastError
 from simulator.planner.demand import read_demand
 from simulator.reports.answers.demand import demand_text
+from simulator.reports.words.fields import note_text, note_texts
 from simulator.specs.question.plan import plan_spec
 from simulator.traffic.recorded.demand import dispersion
 from simulator.traffic.recorded.importers import import_demand, prefix_hits
@@ -147,7 +148,7 @@ def test_vllm_arrays_give_spreads(tmp_path: Path) -> None:
     assert found.dispersion is None
     # Four requests were sent in three seconds, of which three were answered in ten.
     assert found.rate_per_s == pytest.approx(1.0)
-    assert any("0.3/s were answered" in note for note in found.notes)
+    assert any("0.3/s were answered" in note for note in note_texts(found.notes))
 
 
 @pytest.mark.parametrize(("rate", "offered"), [(1.0, 1.0), ("inf", 0.3)])
@@ -231,7 +232,7 @@ BENCH = {
 def test_failed_requests_do_not_shape_the_lengths(tmp_path: Path) -> None:
     found = import_demand(write(tmp_path, json.dumps(BENCH), "bench.json"))
     assert (found.isl.mean, found.isl.cv, found.osl.mean) == (100.0, 0.0, 10.0)
-    assert any("1 failed" in note for note in found.notes)
+    assert any("1 failed" in note for note in note_texts(found.notes))
 
 
 @pytest.mark.parametrize(
@@ -271,7 +272,7 @@ def test_a_trace_out_of_order_is_sorted_with_a_warning(tmp_path: Path) -> None:
     even = import_demand(write(tmp_path, head + "\n".join(rows), "even.csv"))
     mixed = import_demand(write(tmp_path, head + "\n".join([rows[1], rows[0], *rows[2:]]), "mixed.csv"))
     assert even.warnings == ()
-    assert "not in the order of its times (goes back once)" in mixed.warnings[0]
+    assert "not in the order of its times (goes back once)" in note_text(mixed.warnings[0])
     assert (mixed.rate_per_s, mixed.isl, mixed.dispersion) == (even.rate_per_s, even.isl, even.dispersion)
 
 
@@ -311,7 +312,7 @@ def test_counters_alone_give_means_and_say_that_spreads_are_unknown(tmp_path: Pa
     text = "vllm:request_success_total 100\nvllm:prompt_tokens_total 50000\nvllm:generation_tokens_total 10000\n"
     found = import_demand(write(tmp_path, text), over_s=50.0)
     assert (found.rate_per_s, found.isl.mean, found.osl.mean, found.isl.cv) == (2.0, 500.0, 100.0, None)
-    assert "no histograms of lengths: their spreads are not known" in found.notes
+    assert "no histograms of lengths: their spreads are not known" in note_texts(found.notes)
     with pytest.raises(RoofcastError, match="no counters of answer tokens"):
         import_demand(write(tmp_path, "\n".join(text.splitlines()[:2])), over_s=50.0)
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
+from simulator.reports.words.fields import note_texts
 from simulator.specs.measured.serving_results import ResultFile
 from simulator.traffic.recorded.benchmarks import aiperf_demand, guidellm_demand, vllm_bench_demand
 from simulator.traffic.recorded.demand import Spread, load_by_hour
@@ -109,7 +110,7 @@ def test_failed_requests_are_left_out_and_told() -> None:
     lists = {"input_lens": [50, 150, 999], "output_lens": [20, 20, 0]}
     found = vllm_bench_demand(result(**VLLM, **lists))
     assert found.isl.mean == 100.0
-    assert any("1 failed" in note for note in found.notes)
+    assert any("1 failed" in note for note in note_texts(found.notes))
 
 
 @pytest.mark.parametrize(

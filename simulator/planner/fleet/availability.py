@@ -10,9 +10,7 @@ from simulator.units import KILO
 
 # 419 unexpected interruptions in 54 days of 16,384 H100 [Grattafiori2024] table 5: hours between failures of one.
 DEVICE_MTBF_HOURS = 16384 * 54 * 24 / 419
-MTBF_SOURCE = "419 unexpected interruptions in 54 days of 16,384 H100 (Llama 3 training run), any cause"
 DEFAULT_MTTR_HOURS = 24.0
-MTTR_SOURCE = "assumed: a day to notice, drain, repair and return"
 
 
 def enough_up(*, replicas: int, spares: int, unavailability: float) -> float:

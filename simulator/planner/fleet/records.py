@@ -15,6 +15,7 @@ from simulator.planner.records import Demand
 from simulator.planner.serving.capacity import Latencies, Limit, Replica, Role
 from simulator.planner.serving.pool_states import Transfer
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.money.prices import OfferKind
 from simulator.traffic.lengths import Array
@@ -189,12 +190,11 @@ class Housed:
         return sum(item.maximum_w for item in self.housing)
 
     @property
-    def power_of(self) -> str:
+    def power_of(self) -> Note:
         """What both are of: whole servers, or single devices by their TDP, hosts not included."""
-        single = (item.servers is None for item in self.housing)
-        return " and ".join(
-            dict.fromkeys("accelerators at TDP, without hosts" if it else "whole servers" for it in single)
-        )
+        single = [item.servers is None for item in self.housing]
+        servers, devices = not all(single), any(single)
+        return Note("power_of", {"servers": servers, "both": servers and devices, "devices": devices})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from simulator.planner.records import FieldValue
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenTable
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.traffic.lengths import Array
 from simulator.units import KILO, plain_text
 
@@ -296,7 +297,7 @@ def option_of(
         helps = closes and item.rank[:3] < start.rank[:3]
     else:
         helps = closes or overrun.order(item)[0] < overrun.order(start)[0]
-    reason = "" if helps else "needs no less than as asked"
+    reason = None if helps else Note("needs_no_less")
     return GapOption(
         name=name,
         given=given,

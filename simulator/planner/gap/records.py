@@ -7,7 +7,7 @@ from typing import ClassVar
 from simulator.errors import InfeasibleError
 from simulator.planner.records import FieldValue, Study
 from simulator.records import dataclass
-from simulator.specs.base import Assumption
+from simulator.specs.base import Assumption, Note
 from simulator.specs.question.plan import PlanSpec
 
 _SUGGESTIONS = 3
@@ -70,7 +70,7 @@ class GapOption:
     """One change alone, everything else as asked.
 
     devices : None where nothing serves with it; closes : whether every limit holds then
-    reason : why it is no way out; empty where it is one
+    reason : why it is no way out; None where it is one
     """
 
     name: str
@@ -80,7 +80,7 @@ class GapOption:
     devices: int | None = None
     taken: tuple[float | None, ...]
     closes: bool = False
-    reason: str
+    reason: Note | None
     quality: str
     quality_loss: float | None
     cost_per_hour: float | None = None
@@ -99,7 +99,7 @@ class MissedBound:
     idle_s: float
     hardware: str
     label: str
-    made_of: str
+    made_of: Note
 
     @property
     def factor(self) -> float:

@@ -18,7 +18,7 @@ from simulator.planner.search.question import Question
 from simulator.planner.search.usual_search import evaluate_all, usual_search
 from simulator.planner.serving.capacity import UNLOADED_SHARE
 from simulator.planner.serving.shapes import Shape
-from simulator.specs.base import LARGEST_NUMBER
+from simulator.specs.base import LARGEST_NUMBER, Note
 from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.units import MILLI
 
@@ -34,13 +34,15 @@ def _without_objectives(question: Question, refused: Rejection) -> Sized | None:
     return next(iter(evaluate_all(free, (refused.candidate,)).sized), None)
 
 
-def _made_of(evaluated: Shape, question: Question) -> str:
+def _made_of(evaluated: Shape, question: Question) -> Note:
     """What the time of an idle replica goes to."""
     idle, steps = evaluated.replica.unloaded, question.demand.mix.decode_steps
-    prompt = f"{question.demand.mix.isl.mean_tokens:,.0f} prompt tokens in {idle.ttft_mean_s / MILLI:.0f} ms"
-    if steps <= 0:
-        return f"{prompt} on average"
-    return f"{prompt}, then {steps:,.0f} steps of {idle.tpot_mean_s / MILLI:.1f} ms on average"
+    parts = {"tokens": question.demand.mix.isl.mean_tokens, "ttft_s": idle.ttft_mean_s}
+    return (
+        Note("idle_prompt", parts)
+        if steps <= 0
+        else Note("idle_request", {**parts, "steps": steps, "tpot_s": idle.tpot_mean_s})
+    )
 
 
 def missed_bounds(question: Question, trial: Trial) -> tuple[MissedBound, ...]:

@@ -30,6 +30,7 @@ from simulator.planner.search.screen_tables import ScreenTable, TableMaker
 from simulator.planner.search.screened_space import candidate_of, of_all_ranks, screened_load
 from simulator.planner.search.screening import screen
 from simulator.planner.search.usual_search import evaluate_all, evaluate_together, usual_search
+from simulator.specs.base import Note
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.techniques.applied import works_on
 from simulator.traffic.lengths import Array
@@ -242,7 +243,7 @@ def _nothing(change: GapChange, overrun: Overrun) -> GapOption:
         name=change.name,
         given=change.given,
         taken=(None,) * len(overrun.limits),
-        reason="nothing serves with it alone",
+        reason=Note("serves_not_alone"),
         quality=change.quality.note,
         quality_loss=change.quality.loss,
     )

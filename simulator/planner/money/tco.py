@@ -19,12 +19,13 @@ from simulator.planner.money.cost import BoughtFleet
 from simulator.planner.money.tco_records import CostLine, Owning, Renting, RentKind, TokenYear, TotalCost, cash_flows
 from simulator.planner.records import Demand
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec, list_hardware
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.specs.money.prices import OfferSpec, PriceProfile, same_currency
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import MONTHS_PER_YEAR
-from simulator.units import DAYS_PER_YEAR, HOURS_PER_YEAR, KILO, MEGA, SECONDS_PER_HOUR, percent_text
+from simulator.units import DAYS_PER_YEAR, HOURS_PER_YEAR, KILO, MEGA, SECONDS_PER_HOUR
 
 RENTALS: tuple[RentKind, ...] = ("planned", "on_demand", "reserved_1y", "reserved_3y", "spot")
 """The plan's own price and every term that a fleet can stay on; a capacity block ends after days."""
@@ -98,19 +99,20 @@ def _capex(books: Books, offer: OfferSpec) -> tuple[CostLine, ...]:
     shares = (("network", ownership.network_fraction.value), ("storage", ownership.storage_fraction.value))
     shelf = shelved(fleet, ownership=ownership)
     failing = ownership.failures_per_device_year.value * fleet.devices
-    kept = f"{shelf} accelerators: {failing:,.1f} fail a year, {ownership.replacement_days.value:g} days to replace one"
-    paid = f"{fleet.devices} x {price:,.2f} {books.prices.currency} ({offer.provider})"
+    kept = Note("kept", {"shelf": shelf, "failing": failing, "days": ownership.replacement_days.value})
+    currency = books.prices.currency
+    paid = {"devices": fleet.devices, "price": price, "currency": currency, "provider": offer.provider}
     bought = [
-        CostLine(name="servers", amount=servers, basis=paid),
+        CostLine(name="servers", amount=servers, basis=Note("paid", paid)),
         *(
-            CostLine(name=name, amount=servers * share, basis=f"{percent_text(share)} of servers")
+            CostLine(name=name, amount=servers * share, basis=Note("of_servers", {"share": share}))
             for name, share in shares
         ),
         CostLine(name="spare parts", amount=shelf * price, basis=kept),
     ]
     share = ownership.integration_fraction.value
     everything = sum(line.amount for line in bought)
-    basis = f"{percent_text(share)} of the lines above"
+    basis = Note("of_lines_above", {"share": share})
     return (*bought, CostLine(name="integration", amount=everything * share, basis=basis))
 
 
@@ -140,7 +142,7 @@ def _opex(books: Books, *, servers: float) -> tuple[CostLine, ...]:
     space_kw = fleet.maximum_w / KILO
     # Of single devices nobody says how many share a host: one a replica is the most there can be.
     machines = fleet.servers if fleet.servers is not None else fleet.hosts
-    machine = "servers" if fleet.servers is not None else "replicas, a host each,"
+    machine = "staff_of_servers" if fleet.servers is not None else "staff_of_hosts"
     support, licence = ownership.support_fraction_per_year.value, ownership.licence_per_device_year.value
     colocation = ownership.colocation_per_kw_month.value
     people = max(ownership.staff_minimum_fte.value, machines / ownership.servers_per_fte.value)
@@ -148,20 +150,23 @@ def _opex(books: Books, *, servers: float) -> tuple[CostLine, ...]:
         CostLine(
             name="electricity",
             amount=kwh * prices.power_per_kwh,
-            basis=f"{power_w / KILO:,.1f} kW x PUE {prices.pue:g} x 8,760 h x {prices.power_per_kwh:g} a kWh",
+            basis=Note("energy", {"power_w": power_w, "prices": prices}),
         ),
         CostLine(
             name="colocation",
             amount=space_kw * colocation * MONTHS_PER_YEAR,
-            basis=f"{space_kw:,.1f} kW nameplate x {colocation:,.0f} a month",
+            basis=Note("space", {"power_w": fleet.maximum_w, "colocation": colocation}),
         ),
-        CostLine(name="support", amount=servers * support, basis=f"{percent_text(support)} of servers"),
-        CostLine(name="licences", amount=fleet.devices * licence, basis=f"{fleet.devices} x {licence:,.0f}"),
+        CostLine(name="support", amount=servers * support, basis=Note("of_servers", {"share": support})),
+        CostLine(
+            name="licences",
+            amount=fleet.devices * licence,
+            basis=Note("each", {"count": fleet.devices, "amount": licence}),
+        ),
         CostLine(
             name="staff",
             amount=people * ownership.staff_per_fte_year.value,
-            basis=f"{people:.3g} people for {machines} {machine} at {ownership.servers_per_fte.value:g} a person, "
-            f"{ownership.staff_minimum_fte.value:g} at least",
+            basis=Note(machine, {"people": people, "machines": machines, "ownership": ownership}),
         ),
     )
 

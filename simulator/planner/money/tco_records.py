@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.money.prices import OfferKind, OfferSpec
 from simulator.specs.question.plan_values import MONTHS_PER_YEAR
 
@@ -18,7 +19,7 @@ class CostLine:
 
     name: str
     amount: float
-    basis: str
+    basis: Note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from simulator.planner.money.market import purchase_offer
 from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, MONTHS_PER_YEAR
 from simulator.units import GIGA, HOURS_PER_MONTH, KILO, percent_text
 
@@ -64,7 +65,7 @@ class Growth(Study):
     months: tuple[GrowthMonth, ...]
     steps: tuple[CapacityStep, ...]
     lead_time_days: float
-    lead_time_source: str
+    lead_time_source: str | Note
     bridge_until: str
     bridge_devices: int
     rent: tuple[float, ...] | None
@@ -92,7 +93,7 @@ class Growth(Study):
 
 # Of published lead times of 3 to 12 months for accelerators: assumed, set your own with --lead-time.
 DEFAULT_LEAD_TIME_DAYS = 180
-LEAD_TIME_SOURCE = "assumed; published lead times are 3 to 12 months"
+LEAD_TIME_SOURCE = Note("lead_time_assumed")
 ORDER_EVERY_MONTHS = 3
 # Ends of the band around the growth that was given. Assumed.
 _LOW, _HIGH = 1 / 2, 3 / 2
@@ -167,7 +168,7 @@ def _check_end(rate_per_s: float, *, months: int, monthly: float) -> None:
         )
 
 
-def _lead_time(question: Question, sized: Sized) -> tuple[int, str]:
+def _lead_time(question: Question, sized: Sized) -> tuple[int, str | Note]:
     """Days from order to use, and who says so: the question, the seller of the purchase price, or nobody.
 
     Of two kinds of accelerator the later one's.
@@ -177,7 +178,7 @@ def _lead_time(question: Question, sized: Sized) -> tuple[int, str]:
     return max((_offered_lead_time(question, item.hardware) for item in sized.housing), key=lambda found: found[0])
 
 
-def _offered_lead_time(question: Question, hardware: str) -> tuple[int, str]:
+def _offered_lead_time(question: Question, hardware: str) -> tuple[int, str | Note]:
     try:
         offer = purchase_offer(question.prices, hardware=hardware)
     except ProfileError:

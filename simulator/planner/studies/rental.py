@@ -17,6 +17,7 @@ from simulator.planner.money.tco import token_year
 from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.money.prices import OfferKind
 from simulator.specs.question.plan_values import HOURS_PER_DAY, MONTHS_PER_YEAR
 from simulator.units import HOURS_PER_MONTH
@@ -45,13 +46,13 @@ class RentalMix(Study):
     key: ClassVar[str] = "rental"
 
     profile: tuple[float, ...]
-    profile_source: str
+    profile_source: Note
     devices: tuple[int, ...]
     shares: tuple[RentalShare, ...]
     per_month: float
     flat_per_month: float
     flat_kind: str
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     per_million_input_tokens: float
     per_million_output_tokens: float
 
@@ -124,13 +125,13 @@ def _shares(used: np.ndarray, prices: _Prices, *, spot_devices: int) -> tuple[Re
     return tuple(item for item in parts if item is not None)
 
 
-def _notes(hardware: str, prices: _Prices, *, spot_devices: int) -> list[str]:
+def _notes(hardware: str, prices: _Prices, *, spot_devices: int) -> list[Note]:
     """What is not offered, and how far spot goes."""
     offered = {"on demand": prices.on_demand, "spot": prices.spot}
     missing = [name for name, price in offered.items() if price is None]
-    notes = [f"the price list has no {' and no '.join(missing)} offer for {hardware}"] if missing else []
+    notes = [Note("not_offered", {"kinds": missing, "hardware": hardware})] if missing else []
     if prices.spot is not None:
-        notes.append(f"spot is used for at most {spot_devices} devices, which the spares can replace")
+        notes.append(Note("spot_within_spares", {"devices": spot_devices}))
     return notes
 
 
@@ -148,7 +149,7 @@ def rental_of(question: Question, sized: Sized, *, fleet: Fleet) -> RentalMix | 
     """
     priced = {item.hardware: _prices(question, item.hardware) for item in sized.housing}
     shape, source = load_shape(question.spec)
-    resized, shares, notes, flat_per_month, kinds = resizer(sized), list[RentalShare](), list[str](), 0.0, list[str]()
+    resized, shares, notes, flat_per_month, kinds = resizer(sized), list[RentalShare](), list[Note](), 0.0, list[str]()
     by_kind = resized.devices_by_kind(question.demand.planned_rate_per_s * shape)
     for hardware, prices in priced.items():
         if prices is None:

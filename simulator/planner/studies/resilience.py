@@ -12,8 +12,6 @@ from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.availability import (
     DEFAULT_MTTR_HOURS,
     DEVICE_MTBF_HOURS,
-    MTBF_SOURCE,
-    MTTR_SOURCE,
     enough_up,
     replica_unavailability,
     spares_for,
@@ -26,6 +24,7 @@ from simulator.planner.search.question import Question
 from simulator.planner.serving.replica import Part
 from simulator.planner.serving.shapes import Counts
 from simulator.records import INSIDE, dataclass
+from simulator.specs.base import Note
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.units import SECONDS_PER_HOUR
 
@@ -63,7 +62,7 @@ class Availability:
     target: float
     mtbf_s: float
     mttr_s: float
-    source: str
+    source: Note
     unavailability: float
     replicas: int
     spares: int
@@ -87,7 +86,7 @@ class Startup:
     lag_s: float
     ramp_per_s2: float
     headroom_replicas: int
-    source: str
+    source: Note
 
     @property
     def delay_s(self) -> float:
@@ -118,7 +117,7 @@ class LoadTarget:
     """How far a replica may be loaded: what the objectives allow, and what the plan took.
 
     by_objectives : share of the saturation rate at which the first objective fails (1 where none does)
-    planned : share that the plan uses; binding : name of that objective, or why another limit holds
+    planned : share that the plan uses; binding : name of that objective, empty where none fails below saturation
     curve : (share of saturation, worst objective over its bound) pairs, for the load-latency chart
     """
 
@@ -170,8 +169,6 @@ class Resilience(Study):
 AUTOSCALER_LAG_S = 30.0
 # From process start to the first step beside loading weights: imports, compilation, CUDA graph capture.
 START_FIXED_S = 60.0
-_START_SOURCE = "weights over the host link (storage assumed to keep up), 60 s assumed for start and graph capture"
-_LAG_SOURCE = "30 s for an autoscaler that looks every 15 s"
 DEFAULT_RAMP_PER_S = 0.05 / 60
 _LOADS = 24
 _HIGHEST_LOAD = 0.98
@@ -203,7 +200,6 @@ def availability_of(question: Question, sized: Sized) -> Availability | None:
         return None
     target = spec.availability / 100
     mtbf_hours, mttr_hours = spec.mtbf_hours or DEVICE_MTBF_HOURS, spec.mttr_hours or DEFAULT_MTTR_HOURS
-    sources = ("given" if spec.mtbf_hours else MTBF_SOURCE, "given" if spec.mttr_hours else MTTR_SOURCE)
     needed, downs, reached, present = [], [], 1.0, 1.0
     for part, count, spares in zip(shape.parts, sized.counts, sized.spare, strict=True):
         down = replica_unavailability(devices=part.replica.devices, mtbf_hours=mtbf_hours, mttr_hours=mttr_hours)
@@ -217,7 +213,7 @@ def availability_of(question: Question, sized: Sized) -> Availability | None:
         target=target,
         mtbf_s=mtbf_hours / max(part.replica.devices for part in shape.parts) * SECONDS_PER_HOUR,
         mttr_s=mttr_hours * SECONDS_PER_HOUR,
-        source=f"MTBF: {sources[0]}; MTTR: {sources[1]}",
+        source=Note("failures", {"mtbf": bool(spec.mtbf_hours), "mttr": bool(spec.mttr_hours)}),
         unavailability=max(downs),
         replicas=sum(sized.counts),
         spares=sum(needed),
@@ -242,18 +238,14 @@ def startup_of(question: Question, sized: Sized) -> Startup:
         load_s, fixed_s = 0.0, spec.startup
     lag_s = AUTOSCALER_LAG_S if spec.autoscaler_lag is None else spec.autoscaler_lag
     ramp = (DEFAULT_RAMP_PER_S if spec.ramp is None else spec.ramp) * question.demand.planned_rate_per_s
-    sources = (
-        _START_SOURCE if spec.startup is None else "start given",
-        _LAG_SOURCE if spec.autoscaler_lag is None else "lag of the autoscaler given",
-    )
-    shown = "5 % of the peak a minute, assumed" if spec.ramp is None else "given"
+    given = {name: getattr(spec, name) is not None for name in ("startup", "autoscaler_lag", "ramp")}
     return Startup(
         load_s=load_s,
         fixed_s=fixed_s,
         lag_s=lag_s,
         ramp_per_s2=ramp,
         headroom_replicas=sum(ceil(ramp * (load_s + fixed_s + lag_s) / replica.capacity_per_s) for replica in pools),
-        source=f"{', '.join(sources)}; ramp {shown}",
+        source=Note("startup", given),
     )
 
 
@@ -294,7 +286,7 @@ def load_target(question: Question, sized: Sized) -> LoadTarget:
     excess = np.array([np.array(at.objectives_s) / bounds for at in seen]).reshape(_LOADS, len(objectives))
     worst = excess.max(axis=1) if len(objectives) else np.zeros(_LOADS)
     failing = np.flatnonzero(worst > 1)
-    allowed, binding = 1.0, "no objective fails below saturation"
+    allowed, binding = 1.0, ""
     if len(failing):
         first = int(failing[0])
         binding = objectives[int(excess[first].argmax())].name

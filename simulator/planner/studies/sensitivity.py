@@ -25,6 +25,7 @@ from simulator.planner.studies.length_curves import (
     prompt_curve,
 )
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.specs.money.prices import PriceProfile
 from simulator.units import percent_text
@@ -116,7 +117,7 @@ class BreaksFirst:
 
     name: str
     margin: float
-    detail: str
+    detail: Note
 
 
 # Ends of the bars in shares of the whole, for fractions; relative for rates and lengths. Chosen, not measured.
@@ -308,11 +309,11 @@ def breaks_first(question: Question, sized: Sized) -> tuple[BreaksFirst, ...]:
         found.append((name, min([margin, *(other - 1 for other in beside)])))
     lost = (slack - 1) / slack
     details = {
-        "request rate": "more requests at the peak",
-        "step time": f"slower steps (80 % interval: {percent_text(exp(DEVIATE_80 * kept.log_sigma) - 1)})",
-        "prompt length": "longer prompts",
-        "answer length": "longer answers",
-        "replicas": f"fewer replicas{' of a pool' if others else ''} with the spares down",
+        "request rate": Note("more_requests"),
+        "step time": Note("slower_steps", {"margin": exp(DEVIATE_80 * kept.log_sigma) - 1}),
+        "prompt length": Note("longer_prompts"),
+        "answer length": Note("longer_answers"),
+        "replicas": Note("fewer_replicas", {"of_pool": bool(others)}),
     }
     found.append(("replicas", lost))
     return tuple(

@@ -22,6 +22,7 @@ from simulator.planner.studies.stock_fleets import FleetShare, Seen, StockPlan
 from simulator.planner.verification.fleet_check import check_fleet, full_verification
 from simulator.planner.verification.records import FleetVerification
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import stock_entry
 
@@ -92,7 +93,7 @@ class _Uses:
     """Fleets from stock before the demand is divided among them, idle stock, and the rate that stock cannot carry."""
 
     shares: tuple[FleetShare, ...]
-    unused: tuple[str, ...]
+    unused: tuple[Note, ...]
     left_per_s: float
 
 
@@ -100,11 +101,11 @@ def _filled(question: Question, uses: list[tuple[Sized, int]]) -> _Uses:
     """Load the kinds of stock one after the other, each up to its capacity."""
     left = question.demand.planned_rate_per_s
     shares: list[FleetShare] = []
-    unused: list[str] = []
+    unused: list[Note] = []
     for use, count in uses:
         name, shape = use.evaluated.candidate.hardware, use.evaluated
         if left <= 0:
-            unused.append(f"{count} x {name}: the demand is carried without them")
+            unused.append(Note("carried_without", {"count": count, "hardware": name}))
             continue
         counts, spare = shape.within(count, rate_per_s=left, spare=use.spare)
         enough = counts == shape.counts(left)
@@ -112,7 +113,8 @@ def _filled(question: Question, uses: list[tuple[Sized, int]]) -> _Uses:
         shares.append(_from_stock(use, counts=counts, spare=spare, rate_per_s=carried))
         rest = count - shares[-1].devices
         if rest:
-            unused.append(f"{rest} of {count} x {name}: {'not needed' if enough else 'less than a replica'}")
+            key = "stock_not_needed" if enough else "stock_below_replica"
+            unused.append(Note(key, {"rest": rest, "count": count, "hardware": name}))
         left -= carried
     return _Uses(shares=tuple(shares), unused=tuple(unused), left_per_s=max(left, 0.0))
 
@@ -182,9 +184,9 @@ def _completed(
     return min(ways, key=_purchase)
 
 
-def _worth_using(question: Question, uses: list[tuple[Sized, int]], ranked: list[Sized]) -> tuple[_Uses, list[str]]:
+def _worth_using(question: Question, uses: list[tuple[Sized, int]], ranked: list[Sized]) -> tuple[_Uses, list[Note]]:
     """Leave out kinds of stock, weakest first, that reduce no purchase: they would only draw power."""
-    idle: list[str] = []
+    idle: list[Note] = []
     found = _filled(question, uses)
     while uses and ranked and found.left_per_s > 0:
         fewer = _filled(question, uses[:-1])
@@ -194,7 +196,7 @@ def _worth_using(question: Question, uses: list[tuple[Sized, int]], ranked: list
             break
         use, count = uses[-1]
         name = use.evaluated.candidate.hardware
-        idle.append(f"{count} x {name}: as many GPUs have to be obtained with them as without")
+        idle.append(Note("saves_no_purchase", {"count": count, "hardware": name}))
         uses, found = uses[:-1], fewer
     return replace(found, shares=_completed(question, found, uses, ranked) if ranked else found.shares), idle
 
@@ -217,13 +219,14 @@ def stock_plan(
     """
     if not question.spec.stock:
         return None
-    unused: list[str] = []
+    unused: list[Note] = []
     uses: list[tuple[Sized, int]] = []
     stock = [(platform.hardware.name, count) for platform, count in _stock_platforms(question)]
     for platform, count in _stock_platforms(question):
         use = _best_use(question, platform, devices=count)
         if use is None:
-            unused.append(f"{count} x {platform.hardware.name}: no replica of {question.model.name} can serve on them")
+            model, hardware = question.model.name, platform.hardware.name
+            unused.append(Note("no_replica_on_stock", {"count": count, "hardware": hardware, "model": model}))
         else:
             uses.append((_as_known(use, slower), count))
     ranked = [_as_known(item, slower) for item in ranked]
@@ -262,7 +265,9 @@ def _unlike(question: Question, ranked: list[Sized], stock: Mapping[str, int], *
         share = _extended(question, item, stock=stock, rate_per_s=question.demand.planned_rate_per_s)
         if _purchase((share,)) < _purchase(best.shares):
             idle = tuple(
-                f"{count} x {name}: no part of this fleet" for name, count in stock.items() if name not in kinds
+                Note("no_part_of_fleet", {"count": count, "hardware": name})
+                for name, count in stock.items()
+                if name not in kinds
             )
             best = StockPlan(shares=(share,), unused=idle)
     return best

@@ -11,6 +11,7 @@ from simulator.planner.records import NotConfirmed, PlanWarning, Study, total_of
 from simulator.planner.serving.shapes import Counts, Shape, operating_steps
 from simulator.planner.verification.records import FleetVerification
 from simulator.records import INSIDE, dataclass
+from simulator.specs.base import Note
 from simulator.units import HOURS_PER_MONTH
 
 
@@ -82,7 +83,7 @@ class StockPlan(Study):
     key: ClassVar[str] = "stock"
 
     shares: tuple[FleetShare, ...]
-    unused: tuple[str, ...]
+    unused: tuple[Note, ...]
 
     @property
     def warnings(self) -> tuple[PlanWarning, ...]:

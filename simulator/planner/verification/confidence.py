@@ -11,11 +11,11 @@ from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.phases.deployment import Deployment
 from simulator.planner.fleet.replica_load import meeting_chances
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.engine.deployment import parallel_text
 from simulator.specs.measured.scores import ErrorScore, error_score
 from simulator.specs.measured.validation_rows import ValidationRow, load_validation_table
 from simulator.specs.model.precision import Dtype, scheme_word
-from simulator.units import counted_text, percent_text
 
 if TYPE_CHECKING:
     from simulator.planner.capacity_plan import CapacityPlan
@@ -29,11 +29,6 @@ LIKELY, UNLIKELY = 0.8, 0.5
 """Shares of draws from which a fleet serves, and below which it does not. Chosen: 80 % is what plans are sized for."""
 
 
-def chance_word(chance: float) -> str:
-    """``Serves it``, ``May serve it`` or ``Too tight``."""
-    return "Serves it" if chance >= LIKELY else "May serve it" if chance >= UNLIKELY else "Too tight"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confidence:
     """How surely the recommended fleet keeps its promise: the one answer of report, page and summary.
@@ -44,17 +39,12 @@ class Confidence:
 
     chances: tuple[float, ...]
     letter: str
-    reason: str
+    reason: Note
 
     @property
     def chance(self) -> float:
         """Chance of the objective that is least sure; 1 where none was asked for."""
         return min(self.chances, default=1.0)
-
-    @property
-    def word(self) -> str:
-        """See :func:`chance_word`."""
-        return chance_word(self.chance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +54,7 @@ class Evidence:
     names : what they share; runs : whole runs; models : that ran; sources : who measured them
     """
 
-    names: str
+    names: Note
     runs: int
     models: tuple[str, ...]
     sources: tuple[str, ...]
@@ -83,7 +73,7 @@ class _Ran:
     mode: str
 
 
-def _level(names: str, rows: Sequence[ValidationRow], like: Callable[[ValidationRow], bool]) -> Evidence:
+def _level(names: Note, rows: Sequence[ValidationRow], like: Callable[[ValidationRow], bool]) -> Evidence:
     kept = [row for row in rows if like(row)]
     return Evidence(
         names=names,
@@ -101,11 +91,11 @@ def _levels(ran: _Ran) -> tuple[Evidence, ...]:
     def same(row: ValidationRow) -> bool:
         return (row.engine, row.hardware, row.mode) == (ran.engine, ran.hardware, ran.mode)
 
-    how = {"aggregated": "", "disaggregated": " in two pools"}.get(ran.mode, f" with {ran.mode}")
-    shape = f"{ran.engine} on {ran.hardware}{how}"
+    mode = {"aggregated": "runs_aggregated", "disaggregated": "runs_in_pools"}.get(ran.mode, "runs_guessing")
+    of = {"ran": ran, "shape": Note(mode, {"ran": ran}), "degrees": parallel_text(ran.degrees)}
     return (
         _level(
-            f"{ran.model_class} models under {shape}, {parallel_text(ran.degrees)}, {ran.weights}",
+            Note("runs_alike", of),
             rows,
             lambda row: (
                 same(row)
@@ -113,14 +103,14 @@ def _levels(ran: _Ran) -> tuple[Evidence, ...]:
                 and ran.weights == (row.scheme or row.weights)
             ),
         ),
-        _level(f"{shape}, other degrees or formats too", rows, same),
+        _level(Note("runs_of_other_degrees", of), rows, same),
         _level(
-            f"{ran.model_class} models on {ran.hardware}",
+            Note("runs_of_class", of),
             rows,
             lambda row: (row.model_class, row.hardware) == (ran.model_class, ran.hardware),
         ),
-        _level(f"any engine on {ran.hardware}", rows, lambda row: row.hardware == ran.hardware),
-        _level(f"{ran.engine} on any accelerator", rows, lambda row: row.engine == ran.engine),
+        _level(Note("runs_on_hardware", of), rows, lambda row: row.hardware == ran.hardware),
+        _level(Note("runs_of_engine", of), rows, lambda row: row.engine == ran.engine),
     )
 
 
@@ -172,7 +162,7 @@ def confidence_in(plan: CapacityPlan) -> Confidence:
     return Confidence(chances=chances, letter=_LETTERS[place], reason=reason)
 
 
-def _grade(levels: tuple[Evidence, ...]) -> tuple[int, str]:
+def _grade(levels: tuple[Evidence, ...]) -> tuple[int, Note]:
     """The place of the letter, and what stands for it."""
     exact, kind, same_class, hardware, engine = levels
     worst = _LETTERS.index("D")
@@ -182,12 +172,9 @@ def _grade(levels: tuple[Evidence, ...]) -> tuple[int, str]:
             letter = next((letter for bound, letter in BOUNDS if mean <= bound), _LETTERS[-1])
             place = max(step, _LETTERS.index(letter) + (same_class.runs == 0))
             return min(place, worst), _defence(found, exact, same_class)
-    return worst, f"no whole runs of {hardware.names} or {engine.names}"
+    return worst, Note("no_runs", {"hardware": hardware.names, "engine": engine.names})
 
 
-def _defence(found: Evidence, exact: Evidence, same_class: Evidence) -> str:
-    assert found.score is not None
-    said = f"{counted_text(found.runs, 'whole run')} of {found.names}: {percent_text(found.score.mean)} off on average"
-    if found is not exact:
-        said += f"; {exact.runs or 'none'} of {exact.names}"
-    return said if same_class.runs else f"{said}; none of {same_class.names}"
+def _defence(found: Evidence, exact: Evidence, same_class: Evidence) -> Note:
+    of = {"found": found, "exact": exact, "same_class": same_class}
+    return Note("runs_behind", {**of, "others": found is not exact, "strange": not same_class.runs})

@@ -15,7 +15,7 @@ from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, picked
 from simulator.reports.charts.chart import Chart, bars_chart
 from simulator.reports.content.quantities import number_text
-from simulator.reports.words.fields import burst_text, flagged
+from simulator.reports.words.fields import burst_text, flagged, note_text, note_texts
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import HOURS_PER_DAY, LARGEST_CV
 from simulator.traffic.lengths import CHAT, LengthDistribution, WorkloadPreset, nearest_preset
@@ -61,7 +61,7 @@ def _lines(demand: RecordedDemand, *, digest: str) -> Iterator[str]:
     yield f"# {demand.requests:,} requests in {demand.duration_s:,.0f} s; SHA-256 {digest}"
     yield f"# imported {datetime.now(UTC).date().isoformat()}"
     for note in (*demand.warnings, *demand.notes):
-        yield f"# note: {flagged(note)}"
+        yield f"# note: {flagged(note_text(note))}"
     if demand.dispersion is not None:
         yield f"# bursts: {burst_text(demand.dispersion)}"
     yield from filter(None, (_shape("isl", demand.isl), _shape("osl", demand.osl)))
@@ -99,8 +99,8 @@ class DemandAnswer(Answer):
             **picked(demand, "tool", "requests", "duration_s", "model", "dispersion"),
             "workload": self.fields() | hours | ({"model": demand.model} if demand.model else {}),
             "lengths": {"isl": asdict(demand.isl), "osl": asdict(demand.osl)},
-            "notes": [flagged(note) for note in demand.notes],
-            "warnings": list(demand.warnings),
+            "notes": [flagged(note) for note in note_texts(demand.notes)],
+            "warnings": note_texts(demand.warnings),
         }
 
     def to_text(self) -> str:

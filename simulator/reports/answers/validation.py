@@ -11,6 +11,7 @@ from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, picked
 from simulator.reports.charts.chart import Chart, bars_chart
 from simulator.reports.tables.validation import end_to_end_lines, score_lines, transfer_lines
+from simulator.reports.words.fields import note_text
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import TransferRow, calibrated_hardware, load_transfer_table
 from simulator.specs.measured.scores import EndToEndScore, KernelScore, end_to_end_scores, kernel_scores, scored_values
@@ -92,12 +93,12 @@ def _refuse(name: str | None, *, libraries: Sequence[str], profiles: str | None)
             hint=f"leave --library out to see what was; all libraries: {', '.join(LIBRARIES)}",
         )
     specs = [load_hardware(other, profiles=profiles) for other in known]
-    relative = calibrated_relative(load_hardware(name, profiles=profiles), available=specs)
+    lent = note_text(calibrated_relative(load_hardware(name, profiles=profiles), available=specs).reason)
     raise RoofcastError(
         f"no kernel of {name} was measured{where}; measured: {', '.join(known)}",
         field="--hardware",
         code="not_calibrated",
-        hint=f"kernels without fits are priced with {relative.reason}; measure your own with roofcast calibrate",
+        hint=f"kernels without fits are priced with {lent}; measure your own with roofcast calibrate",
     )
 
 

@@ -149,6 +149,13 @@ def ratio_text(ratio: float) -> str:
     return signed_percent_text(ratio - 1)
 
 
+def chance_word(chance: float) -> str:
+    """``Serves it``, ``May serve it`` or ``Too tight``."""
+    from simulator.planner.verification.confidence import LIKELY, UNLIKELY
+
+    return "Serves it" if chance >= LIKELY else "May serve it" if chance >= UNLIKELY else "Too tight"
+
+
 def chance_text(chance: float) -> str:
     """A probability: ``86 %``; never certain, as no forecast is: ``> 99 %``, ``< 1 %``."""
     if chance > _NEARLY:

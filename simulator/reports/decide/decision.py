@@ -19,6 +19,7 @@ from simulator.reports.sections.answer import device_word, rival_text, sentence
 from simulator.reports.sections.cost import buying_text
 from simulator.reports.studies import Studies, named_parts
 from simulator.reports.words.derivation import TERMS, bought_text, offers_text, terms_text
+from simulator.reports.words.fields import note_text
 from simulator.units import KILO
 
 
@@ -175,7 +176,7 @@ def _limits(studies: Studies) -> doc.Facts:
     if growth is None:
         return doc.Facts(facts=(*facts, doc.fact("order_by", "next order by", doc.text("not planned"), "no growth")))
     if owning is not None:
-        lead = f"{growth.lead_time_days:g} days: {growth.lead_time_source}"
+        lead = f"{growth.lead_time_days:g} days: {note_text(growth.lead_time_source)}"
         facts.append(doc.fact("in_use", f"in use, if bought on {growth.start}", doc.text(growth.arrival), lead))
     return doc.Facts(facts=(*facts, _next_order(studies, growth)))
 
@@ -295,7 +296,7 @@ def _decisions(studies: Studies) -> doc.Table:
         ("Precision", *_precision(studies)),
         ("Alternative", *_alternative(studies)),
         ("Availability", *_availability(studies)),
-        ("Confidence", f"{sure.letter}, of A to D: {sure.word.lower()}", confidence_text(sure)),
+        ("Confidence", f"{sure.letter}, of A to D: {say.chance_word(sure.chance).lower()}", confidence_text(sure)),
     )
     return doc.table(
         "decisions",

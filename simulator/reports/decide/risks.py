@@ -23,6 +23,7 @@ from simulator.reports.sections.cost import figure_cell, figure_name, ways_table
 from simulator.reports.sections.uncertainty import breaks_text, drawn_blocks
 from simulator.reports.studies import Studies, named_parts, of_each
 from simulator.reports.words.derivation import TERMS, terms_text
+from simulator.reports.words.fields import note_text
 from simulator.reports.words.plan_inputs import plan_input, warning_text
 from simulator.specs.base import Source, ValueOrigin
 from simulator.specs.money.ownership import ROOM_FIGURES, SourcedFigure
@@ -157,7 +158,7 @@ def _demand(studies: Studies) -> Iterator[_Line]:
         monthly = f"{signed_percent_text(growth.base.rate_per_month)} a month"
         yield "dates", "growth of demand", monthly, "an illustration"
     if growth is not None and growth.lead_time_source == LEAD_TIME_SOURCE:
-        yield "dates", "lead time", f"{growth.lead_time_days:g} days", growth.lead_time_source
+        yield "dates", "lead time", f"{growth.lead_time_days:g} days", note_text(growth.lead_time_source)
     if drawn is not None and studies.spec.demand_sigma is None:
         yield "risk", "spread of demand around its forecast", percent_text(drawn.demand_sigma), "assumed"
 
@@ -216,7 +217,7 @@ _OFFERS = 10
 def confidence_text(sure: Confidence) -> str:
     """``Confidence B, of A to D: holds its objectives in 83 % of draws of the step times; 40 whole runs of ...``"""
     held = f"holds its objectives in {chance_text(sure.chance)} of draws of the step times; " if sure.chances else ""
-    return f"Confidence {sure.letter}, of A to D: {held}{sure.reason}."
+    return f"Confidence {sure.letter}, of A to D: {held}{note_text(sure.reason)}."
 
 
 def _runs_table(levels: Sequence[Evidence]) -> doc.Table:
@@ -228,7 +229,7 @@ def _runs_table(levels: Sequence[Evidence]) -> doc.Table:
         "Whole runs of: | Runs | Off on average | Bias | In the 80 % interval | Models::",
         [
             (
-                item.names,
+                note_text(item.names),
                 doc.count(item.runs),
                 doc.fraction(None if item.score is None else item.score.mean),
                 doc.fraction(None if item.score is None else item.score.bias),

@@ -17,6 +17,7 @@ from simulator.planner.money.tco_records import Renting, RentKind
 from simulator.planner.studies.growth import month_later
 from simulator.records import dataclass
 from simulator.reports.studies import Studies
+from simulator.reports.words.fields import note_text
 from simulator.specs.question.plan_values import MONTHS_PER_YEAR
 from simulator.units import HOURS_PER_MONTH, KILO
 
@@ -75,11 +76,11 @@ def _owning(studies: Studies, *, month: int) -> Iterator[_Charge]:
         residual = owning.residual if line.name == "servers" else 0.0
         effective = (line.amount - residual) / life
         if billed or effective:
-            yield _owned(studies, "Purchase", line.name, line.basis, billed=billed, effective=effective)
+            yield _owned(studies, "Purchase", line.name, note_text(line.basis), billed=billed, effective=effective)
     for line in owning.opex:
         if line.amount:
             monthly = line.amount / MONTHS_PER_YEAR
-            yield _owned(studies, "Usage", line.name, line.basis, billed=monthly, effective=monthly)
+            yield _owned(studies, "Usage", line.name, note_text(line.basis), billed=monthly, effective=monthly)
 
 
 def _owned(studies: Studies, category: str, name: str, basis: str, *, billed: float, effective: float) -> _Charge:

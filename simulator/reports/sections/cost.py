@@ -14,7 +14,7 @@ from simulator.reports.content import quantities as say
 from simulator.reports.content.document import Origin, Table, fraction, number, table, text
 from simulator.reports.studies import Studies
 from simulator.reports.words.derivation import TERMS
-from simulator.reports.words.fields import flagged
+from simulator.reports.words.fields import flagged, note_text, note_texts
 from simulator.specs.base import is_recalled
 from simulator.specs.money.ownership import OwnershipProfile, SourcedFigure
 from simulator.units import MEGA
@@ -33,9 +33,9 @@ def _line(line: CostLine, group: str) -> doc.Cell:
 
 
 def _bill(owning: Owning) -> doc.Table:
-    rows = [doc.row(line.name, _line(line, "capex"), line.basis) for line in owning.capex]
+    rows = [doc.row(line.name, _line(line, "capex"), note_text(line.basis)) for line in owning.capex]
     rows.append(doc.row("capital", _paid(owning.capex_total, "capex_total"), "paid at the start", total=True))
-    rows += [doc.row(f"{line.name}, a year", _line(line, "opex"), line.basis) for line in owning.opex]
+    rows += [doc.row(f"{line.name}, a year", _line(line, "opex"), note_text(line.basis)) for line in owning.opex]
     yearly = _paid(owning.opex_total, "opex_total")
     rows.append(doc.row("operation, a year", yearly, "paid every year", total=True))
     return doc.table("bill", "Owning: what is paid", "Line: | Amount | How::", rows)
@@ -161,7 +161,9 @@ def rental_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     if rental is None:
         return ()
     if len(rental.shares) == len(plan.best.housing):
-        return (doc.Paragraph(text=f"There is nothing to mix by the hour. Profile: {rental.profile_source}."),)
+        return (
+            doc.Paragraph(text=f"There is nothing to mix by the hour. Profile: {note_text(rental.profile_source)}."),
+        )
     kind = say.RENTAL_NAMES.get(rental.flat_kind, rental.flat_kind)
     flat = f"{say.price_text(rental.flat_per_month, currency)} a month ({kind})"
     per_token = (
@@ -170,7 +172,7 @@ def rental_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     )
     said = (
         f"The mix costs {say.price_text(rental.per_month, currency)} a month, all devices always {flat}: "
-        f"{say.percent_text(rental.saved_fraction)} less; {per_token}. Profile: {rental.profile_source}; "
+        f"{say.percent_text(rental.saved_fraction)} less; {per_token}. Profile: {note_text(rental.profile_source)}; "
         f"{min(rental.devices)} to {max(rental.devices)} devices."
     )
     rows = []
@@ -180,7 +182,7 @@ def rental_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
         used, hourly = doc.number(share.mean_devices), doc.money(share.per_device_hour, digits=4)
         rows.append((rented, doc.count(share.devices), used, hourly, doc.money(share.per_month)))
     heads = "Rented: | Devices | Mean in use | Device-hour | A month"
-    note = " ".join([said, *(f"{note[:1].upper()}{note[1:]}." for note in rental.notes)])
+    note = " ".join([said, *(f"{note[:1].upper()}{note[1:]}." for note in note_texts(rental.notes))])
     return (doc.table("rental_mix", f"Cheapest mix over the {rental.period}", heads, rows, note=note),)
 
 

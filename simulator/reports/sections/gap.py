@@ -6,7 +6,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep, MissedBound
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import counted_text, percent_text
-from simulator.reports.words.fields import assumption_texts, flag_of, flag_texts, plan_command
+from simulator.reports.words.fields import assumption_texts, flag_of, flag_texts, note_text, plan_command
 
 _QUALITY = "Price in quality::"
 _OWN_COLUMNS = ("max_gpus", "max_cost_per_hour")
@@ -154,7 +154,8 @@ def reasons_against(gap: Gap) -> list[str]:
     """``nothing serves with it alone: nvfp4 weights``: one line a reason, with the changes that it rules out."""
     reasons = dict.fromkeys(option.reason for option in gap.options if option.reason)
     return [
-        f"{reason}: {', '.join(option.name for option in gap.options if option.reason == reason)}" for reason in reasons
+        f"{note_text(reason)}: {', '.join(option.name for option in gap.options if option.reason == reason)}"
+        for reason in reasons
     ]
 
 
@@ -202,7 +203,8 @@ def gap_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
 def _missed(gap: Gap) -> tuple[doc.Block, ...]:
     """Objectives beside an idle replica of the set-up that comes nearest."""
     nearest = gap.bounds[0]
-    said = f"nearest is an idle {nearest.hardware} {nearest.label}: {nearest.made_of}; more replicas are not faster"
+    made_of = note_text(nearest.made_of)
+    said = f"nearest is an idle {nearest.hardware} {nearest.label}: {made_of}; more replicas are not faster"
 
     def of(bound: MissedBound) -> doc.Row:
         holds = "holds" if bound.factor <= 1 else f"{bound.factor:,.2f} times the bound"

@@ -10,6 +10,7 @@ from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, Seri
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import money_text, signed_percent_text
 from simulator.reports.studies import Studies, of_each
+from simulator.reports.words.fields import note_text
 
 _SHOWN_EVERY_MONTHS = 3
 
@@ -55,10 +56,8 @@ def _steps(growth: Growth) -> doc.Table:
         )
         for step in growth.steps
     ]
-    note = (
-        f"Order dates are of what is bought: lead time {growth.lead_time_days:g} days ({growth.lead_time_source}); "
-        "orders for a quarter at a time."
-    )
+    lead = f"{growth.lead_time_days:g} days ({note_text(growth.lead_time_source)})"
+    note = f"Order dates are of what is bought: lead time {lead}; orders for a quarter at a time."
     carried = "" if growth.steps else " The fleet carries the base band to the end: no step."
     heads = "Needed from: | Order by: | Before | After | Status:"
     return doc.table("capacity_steps", "Capacity steps", heads, rows, note=f"{note}{carried}{_bridge(growth)}")
@@ -122,7 +121,7 @@ def capacity_demand_chart(growth: Growth, *, devices_now: int) -> Chart:
         y=Axis(title="Accelerators", low=0.0),
         series=series,
         annotations=tuple(late[:1]),
-        caption=f"Lead time {growth.lead_time_days:g} days ({growth.lead_time_source}).",
+        caption=f"Lead time {growth.lead_time_days:g} days ({note_text(growth.lead_time_source)}).",
     )
 
 

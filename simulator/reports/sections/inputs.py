@@ -13,6 +13,7 @@ from simulator.planner.studies.rental import RentalMix
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content import document as doc
 from simulator.reports.studies import Studies
+from simulator.reports.words.fields import note_text
 from simulator.reports.words.plan_inputs import PlanInput, plan_input
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.traffic.lengths import LengthDistribution
@@ -58,7 +59,7 @@ def _demand_table(studies: Studies) -> doc.Table:
         doc.row("prompt tokens in the prefix cache", doc.fraction(demand.mix.prefix_hit_fraction)),
         doc.row("burstiness of arrivals (cv)", doc.number(demand.mix.arrival_cv)),
     )
-    note = f"Over the {profile.period}, for the mix of rentals: {profile.profile_source}." if profile else ""
+    note = f"Over the {profile.period}, for the mix of rentals: {note_text(profile.profile_source)}." if profile else ""
     return doc.table("demand", "Demand", "Quantity: | Value", rows, note=note)
 
 

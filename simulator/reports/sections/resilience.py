@@ -11,6 +11,7 @@ from simulator.planner.studies.resilience import Availability, Resilience
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, places, with_room
 from simulator.reports.content.document import Block, Figure, Table, count, fraction, seconds, table
 from simulator.reports.content.quantities import availability_text, counted_text, percent_text, seconds_text
+from simulator.reports.words.fields import note_text
 from simulator.units import SECONDS_PER_MINUTE, plain_text
 
 
@@ -39,7 +40,7 @@ def _availability(item: Availability) -> tuple[str, str]:
         f"{counted_text(item.spares, 'spare')}{both} needed ({item.devices:,} GPUs), "
         f"{availability_text(item.achieved)} reached; the plan's {item.present_spares} reach "
         f"{availability_text(item.present_achieved)}; a replica is down "
-        f"{percent_text(item.unavailability, digits=3)} of the time ({item.source})",
+        f"{percent_text(item.unavailability, digits=3)} of the time ({note_text(item.source)})",
     )
 
 
@@ -58,12 +59,14 @@ def operation_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
         return ()
     start, rest, target = found.startup, found.maintenance, found.load_target
     decoding = plan.best.pools[-1].role
+    binding = target.binding or "no objective fails below saturation"
     ramp = f"{plain_text(start.ramp_per_s2 * SECONDS_PER_MINUTE, digits=3)} requests/s more a minute"
     rows = [
         ("spares that survive a server, two servers", _survivors(plan, found)),
         (
             "start of a replica",
-            f"{start.delay_s:,.0f} s ({start.source}); replicas that run ahead of {ramp}: {start.headroom_replicas:,}",
+            f"{start.delay_s:,.0f} s ({note_text(start.source)}); replicas that run ahead of {ramp}: "
+            f"{start.headroom_replicas:,}",
         ),
         (
             "rolling restart",
@@ -73,7 +76,7 @@ def operation_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
         ),
         (
             f"load{f' of {decoding}' if decoding else ''} allowed by the objectives, steps as predicted",
-            f"{percent_text(target.by_objectives)} ({target.binding}); planned: {percent_text(target.planned)}",
+            f"{percent_text(target.by_objectives)} ({binding}); planned: {percent_text(target.planned)}",
         ),
         *([_availability(found.availability)] if found.availability is not None else []),
     ]

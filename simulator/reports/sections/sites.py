@@ -6,6 +6,7 @@ from simulator.planner.money.facilities import Facilities
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.studies import Studies
+from simulator.reports.words.fields import note_text
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.units import KILO
 
@@ -68,8 +69,8 @@ def facilities_content(studies: Studies) -> tuple[doc.Block, ...]:
         ("racks", doc.count(rooms.racks, follows=racks), f"{rooms.servers_per_rack or '-'} servers a rack, {limit}"),
         ("height of a server", doc.number(rooms.rack_units, "U", digits=0), "server profile"),
         *_weight(studies),
-        ("power, nameplate", doc.kilo(rooms.nameplate_w, "kW", follows="nameplate_kw"), fleet.power_of),
-        ("power, expected", doc.kilo(rooms.typical_w, "kW", follows="typical_kw"), fleet.power_of),
+        ("power, nameplate", doc.kilo(rooms.nameplate_w, "kW", follows="nameplate_kw"), note_text(fleet.power_of)),
+        ("power, expected", doc.kilo(rooms.typical_w, "kW", follows="typical_kw"), note_text(fleet.power_of)),
         ("full rack, nameplate", _of_rack(rooms.rack_maximum_w, "maximum_w_per_unit"), ""),
         ("full rack, expected", _of_rack(rooms.rack_typical_w, "typical_w_per_unit"), ""),
         ("heat, nameplate", nameplate, "all power becomes heat"),

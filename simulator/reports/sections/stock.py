@@ -14,6 +14,7 @@ from simulator.reports.content import quantities as say
 from simulator.reports.content.document import Cell, Table, count, kilo, kilowatts, money, number, seconds, table
 from simulator.reports.sections.answer import device_word, latency_quantity
 from simulator.reports.studies import Studies
+from simulator.reports.words.fields import note_texts
 
 
 def stock_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
@@ -92,7 +93,7 @@ def _note(stock: StockPlan) -> str:
     if stock.chances:
         said += f" {say.chance_text(min(stock.chances))} likely to hold the objectives with the spares down."
     said += " Failures, growth and what moves it are of each of these fleets; everything else is about a new one alone."
-    return said + (f" Left over: {'; '.join(stock.unused)}." if stock.unused else "")
+    return said + (f" Left over: {'; '.join(note_texts(stock.unused))}." if stock.unused else "")
 
 
 def stock_money_blocks(studies: Studies) -> tuple[Table, ...]:

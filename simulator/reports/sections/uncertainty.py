@@ -14,6 +14,7 @@ from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, Seri
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import percent_text, signed_percent_text
 from simulator.reports.studies import Studies, of_each
+from simulator.reports.words.fields import note_text
 
 _SMALL_BILL = 100.0
 _NO_MARGIN = 0.005
@@ -75,8 +76,9 @@ def _tornado_table(best: Fleet, found: Uncertainty) -> doc.Table:
 
 def breaks_text(item: BreaksFirst) -> str:
     """``Prompt length: 12 % longer prompts take the fleet past its objectives``."""
-    lost = f"{percent_text(item.margin)} {item.detail} take the fleet past its objectives"
-    said = f"{item.name}: {f'no room for {item.detail}' if item.margin < _NO_MARGIN else lost}"
+    detail = note_text(item.detail)
+    lost = f"{percent_text(item.margin)} {detail} take the fleet past its objectives"
+    said = f"{item.name}: {f'no room for {detail}' if item.margin < _NO_MARGIN else lost}"
     return f"{said[:1].upper()}{said[1:]}"
 
 

@@ -10,7 +10,7 @@ from simulator.phases.memory import MemoryPlan
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.serving.capacity import Limit, Resource
 from simulator.reports.content.quantities import counted_text, money_text, price_text
-from simulator.reports.words.fields import flag_of, flagged
+from simulator.reports.words.fields import flag_of, flagged, note_text
 from simulator.specs.money.prices import OfferKind
 from simulator.specs.question.plan import NONE
 from simulator.units import GIGA, KILO, MILLI, bound_text, percent_text, plain_text
@@ -304,7 +304,7 @@ def _fleet_lines(plan: CapacityPlan, fleet: Fleet) -> list[str]:
         lines.append(
             f"servers: {fleet.servers} x {fleet.server.name} of {fleet.server.accelerators_per_server} = "
             f"{fleet.devices} devices, {fleet.idle_devices} of them idle; {fleet.typical_w / KILO:,.1f} kW typical, "
-            f"{fleet.maximum_w / KILO:,.1f} kW at most ({fleet.power_of})"
+            f"{fleet.maximum_w / KILO:,.1f} kW at most ({note_text(fleet.power_of)})"
         )
     for name, at in (("all replicas up", fleet.at_peak), ("spares down", fleet.degraded)):
         lines.append(

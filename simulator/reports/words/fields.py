@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -173,21 +172,11 @@ def _undivided_latent(item: Assumption) -> str:
     )
 
 
-def _acceptance(item: Assumption) -> str:
-    rates = item.value
-    if not isinstance(rates, tuple):
-        return _plainly(item)
-    alike = len(set(rates)) == 1
-    listed = f"{rates[0]:.3f} a position" if alike else " ".join(f"{rate:.2f}" for rate in rates) + " by position"
-    return _plainly(replace(item, value=listed))
-
-
 _ANSWERS = "{key} = {value}: every rate and latency is of single answers, {value} to a request"
 _SENTENCES: Mapping[str, Callable[[Assumption], str] | str] = MappingProxyType(
     {
         "engine.cpu_kv_offload_bytes": "{key} = twice the device's KV cache (default of SGLang's --hicache-ratio)",
         "engine.name": _engine_name,
-        "speculation.acceptance": _acceptance,
         "engine.version": _engine_version,
         "engine.slower_experts": _slower_experts,
         "engine.slow_products": _slow_products,
@@ -275,10 +264,19 @@ def _detail_text(detail: object) -> str:
     return note_text(detail) if isinstance(detail, Note) else str(detail)
 
 
+def value_text(item: Assumption) -> str:
+    """The value of a scenario's field: rates of acceptance by position, else as it is."""
+    rates = item.value
+    if item.key != "speculation.acceptance" or not isinstance(rates, tuple):
+        return str(rates)
+    alike = len(set(rates)) == 1
+    return f"{rates[0]:.3f} a position" if alike else " ".join(f"{rate:.2f}" for rate in rates) + " by position"
+
+
 def _plainly(item: Assumption) -> str:
     if isinstance(item.value, LengthDistribution) and item.value.uncut_cv is not None:
         return f"{item.key}: {cut_text(item.value)}"
-    return _detail_text(item.detail) if item.value is None else f"{item.key} = {item.value} ({source_text(item)})"
+    return _detail_text(item.detail) if item.value is None else f"{item.key} = {value_text(item)} ({source_text(item)})"
 
 
 def assumption_text(item: Assumption) -> str:

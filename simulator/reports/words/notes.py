@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.errors import shown
 from simulator.specs.base import Note, read_yaml
-from simulator.units import GIGA, counted_text, percent_text
+from simulator.units import GIGA, KILO, MILLI, counted_text, percent_text
 
 if TYPE_CHECKING:
     from simulator.engine.encoders import EncoderUse
@@ -48,6 +48,9 @@ _FORMATS: Mapping[str, Callable[[Any, str], str]] = MappingProxyType(
     {
         "percent": lambda share, digits: percent_text(share, digits=int(digits) if digits else None),
         "giga": lambda value, form: format(value / GIGA, form or "g"),
+        "kilo": lambda value, form: format(value / KILO, form),
+        "milli": lambda value, form: format(value / MILLI, form),
+        "times": lambda count, _: "once" if count == 1 else f"{count:,} times",
         "names": lambda names, joint: (f" {joint} " if joint else ", ").join(names) or "none",
         "each": lambda names, word: ", ".join(f"{name} {word}" for name in names),
         "counted": counted_text,

@@ -13,7 +13,16 @@ from simulator.planner.records import LengthOrigins, SparesWanted, TraceFound, T
 from simulator.records import dataclass
 from simulator.reports.content.quantities import availability_text, bytes_text
 from simulator.reports.words.derivation import price_source_text, price_switch_text
-from simulator.reports.words.fields import assumption_text, burst_text, cut_text, flag_of, flag_text, source_text
+from simulator.reports.words.fields import (
+    assumption_text,
+    burst_text,
+    cut_text,
+    flag_of,
+    flag_text,
+    note_text,
+    source_text,
+    value_text,
+)
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.releases import SlowerExperts, SlowProducts
 from simulator.specs.model.checkpoints import PublishedCheckpoint
@@ -134,7 +143,7 @@ def _trace(name: TraceName | None) -> str:
 def _lengths_source(found: LengthOrigins) -> str:
     texts = {ValueOrigin.GIVEN: "given", ValueOrigin.TRACE: _trace(found.trace)}
     mean, cv = (
-        texts.get(origin, f"default of {kind.word}: {kind.source}")
+        texts.get(origin, f"default of {kind.word}: {note_text(kind.source)}")
         for origin, kind in ((found.mean, found.workload), (found.cv, found.nearest))
     )
     return mean if mean == cv else f"mean {mean}; cv {cv}"
@@ -156,14 +165,14 @@ def _source(item: Assumption) -> str:
         case (("isl_tokens" | "osl_tokens"), _, LengthOrigins() as found):
             return _lengths_source(found)
         case "objectives", ValueOrigin.DEFAULT, WorkloadPreset() as kind:
-            return f"default of {kind.word}: {kind.objective_source}"
+            return f"default of {kind.word}: {note_text(kind.objective_source)}"
         case "format", _, str(hardware):
             return (
                 f"default: the narrowest published checkpoint that {hardware} multiplies faster, of the model's maker "
                 f"or known to lose little; {flag_of('weights')} bf16 serves the model's own"
             )
         case "prefix_hit", ValueOrigin.DEFAULT, WorkloadPreset() as kind:
-            return f"default of {kind.word}: {kind.source}"
+            return f"default of {kind.word}: {note_text(kind.source)}"
         case "prefix_hit", ValueOrigin.DEFAULT, _:
             return "default: every prompt is new"
         case "prefix_hit", ValueOrigin.MEASURED, TraceName() as name:
@@ -204,7 +213,7 @@ def plan_input(item: Assumption) -> PlanInput:
     if item.value is None or (item.key, item.origin) == ("engine.name", ValueOrigin.RULE):
         said = assumption_text(replace(item, pool=""))
         return _said(f"{of}replica", said, "default", ValueOrigin.DEFAULT)
-    return _said(of + item.key, str(item.value), source_text(item), item.origin)
+    return _said(of + item.key, value_text(item), source_text(item), item.origin)
 
 
 def _said(name: str, value: str, source: str, origin: ValueOrigin) -> PlanInput:
@@ -261,7 +270,7 @@ def warning_text(item: records.PlanWarning) -> str:
             longer = f"{percent_text(item.refused)} of the requests, {steps}, get no answer"
             return f"{said}, and {longer} (a larger {flag_of('max_num_batched_tokens')} takes them)"
         case records.TraceRepaired():
-            return item.note
+            return note_text(item.note)
         case records.TraceLeftOut():
             return f"of the trace the plan leaves out bursts: {burst_text(item.dispersion)}"
         case records.AvailabilityMissed():

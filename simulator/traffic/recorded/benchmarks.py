@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulator.specs.base import Note
 from simulator.specs.measured.serving_results import ResultFile
 from simulator.traffic.lengths import Array
 from simulator.traffic.recorded.demand import RecordedDemand, Spread, dispersion
@@ -15,7 +16,7 @@ from simulator.traffic.recorded.traces import LONGEST_TRACE_S
 
 _AT_ONCE = "inf"
 """The request rate of a benchmark that waits for nothing but its limit of clients."""
-_ANSWERED = "the rate is what the server answered, not what clients would have sent"
+_ANSWERED = Note("rate_answered")
 
 
 def _samples(file: ResultFile, field: str) -> Array | None:
@@ -38,7 +39,7 @@ def vllm_bench_demand(file: ResultFile) -> RecordedDemand:
         if not done.any():
             raise file.refuse("output_lens", "no request has an answer", code="no_requests")
         if not done.all():
-            notes.append(f"{int((~done).sum())} failed requests are left out of the lengths")
+            notes.append(Note("failed_left_out", {"failed": int((~done).sum())}))
         isl, osl = isl[done], osl[done]
     return RecordedDemand(
         source=file.path,
@@ -54,7 +55,7 @@ def vllm_bench_demand(file: ResultFile) -> RecordedDemand:
     )
 
 
-def _offered(file: ResultFile, starts: Array | None) -> tuple[float, str]:
+def _offered(file: ResultFile, starts: Array | None) -> tuple[float, Note]:
     """The rate at which requests were sent, and how it is known. Clients that send whatever a limit of their number
     allows offer what is answered; all at once is no rate."""
     answered = file.positive("request_throughput")
@@ -62,7 +63,7 @@ def _offered(file: ResultFile, starts: Array | None) -> tuple[float, str]:
     asked = file.find("request_rate")
     if starts is None or sent_s == 0 or (isinstance(asked, str) and asked.lower() == _AT_ONCE):
         return answered, _ANSWERED
-    return (len(starts) - 1) / sent_s, f"the rate is that of {len(starts)} start times; {answered:.4g}/s were answered"
+    return (len(starts) - 1) / sent_s, Note("rate_of_starts", {"starts": len(starts), "answered": answered})
 
 
 def _lengths(file: ResultFile, samples: Array | None, *, total: str, answered: float) -> Spread:
@@ -93,7 +94,7 @@ def guidellm_demand(files: list[ResultFile]) -> RecordedDemand:
         rate_per_s=rate,
         isl=spread("prompt_token_count"),
         osl=spread("output_token_count"),
-        notes=(f"the fastest of {len(files)} benchmarks; its rate is what the server answered",),
+        notes=(Note("fastest_benchmark", {"benchmarks": len(files)}),),
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.question.plan_values import HOURS_PER_DAY, HOURS_PER_WEEK
 from simulator.traffic.lengths import Array
 from simulator.traffic.recorded.traces import RequestTrace
@@ -87,8 +88,8 @@ class RecordedDemand:
     osl: Spread
     prefix_hit: float | None = None
     dispersion: float | None = None
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
+    notes: tuple[Note, ...]
+    warnings: tuple[Note, ...] = ()
     load_profile: tuple[float, ...] = ()
     model: str | None = None
 
@@ -136,7 +137,7 @@ def _peak_to_mean(arrivals_s: Array, *, duration_s: float) -> float:
 
 
 def measured_demand(
-    trace: RequestTrace, *, tool: str, prefix_hit: float | None = None, notes: tuple[str, ...] = ()
+    trace: RequestTrace, *, tool: str, prefix_hit: float | None = None, notes: tuple[Note, ...] = ()
 ) -> RecordedDemand:
     """Demand of recorded requests, rate and peak as a plan takes them. Raises RoofcastError: all carry one time."""
     rate_per_s, duration_s = trace.mean_rate_per_s, float(trace.arrival_s[-1])

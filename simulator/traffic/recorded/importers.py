@@ -8,6 +8,7 @@ from math import inf
 
 from simulator.errors import FileError, Option, RoofcastError
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.measured.serving_results import ResultFile
 from simulator.specs.parsing import MalformedError, parse_json, read_text
 from simulator.traffic.recorded.benchmarks import aiperf_demand, guidellm_demand, vllm_bench_demand
@@ -81,19 +82,17 @@ def _trace(path: str, *, tool: str) -> RecordedDemand:
     if trace.hashes is None:
         return measured_demand(trace, tool=tool, notes=waits)
     endless = trace_hits(trace, cache_tokens=inf)
-    note = f"prefix hits: a cache of {CACHE_TOKENS:,} tokens that every request can reach; an endless one {endless:.2f}"
+    note = Note("hits_of_cache", {"cache_tokens": CACHE_TOKENS, "endless": endless})
     return measured_demand(trace, tool=tool, prefix_hit=trace_hits(trace), notes=(*waits, note))
 
 
-def _waiting(trace: RequestTrace) -> str:
+def _waiting(trace: RequestTrace) -> Note:
     """That the times of a trace are not those at which its requests were sent."""
     assert trace.previous is not None, "turns wait"
     assert trace.wait_s is not None, "for answers"
     waiting = trace.previous != NO_PREVIOUS
-    return (
-        f"{int(waiting.sum()):,} of {len(waiting):,} requests are turns that wait for an answer and then "
-        f"{float(trace.wait_s[waiting].mean()):.3g} s for tools: rate and bursts are those of answers without time"
-    )
+    turns = {"turns": int(waiting.sum()), "requests": len(waiting), "wait_s": float(trace.wait_s[waiting].mean())}
+    return Note("turns_wait", turns)
 
 
 def _benchmark(file: _Text) -> RecordedDemand:

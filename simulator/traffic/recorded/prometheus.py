@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simulator.errors import Option, RoofcastError, missing_field
+from simulator.specs.base import Note
 from simulator.specs.parsing import MalformedError, parse_json
 from simulator.traffic.lengths import Array
 from simulator.traffic.recorded.demand import RecordedDemand, Spread, load_by_hour
@@ -160,9 +161,7 @@ def prometheus_demand(text: str, *, source: str, over_s: float | None) -> Record
             field="FILE",
             hint="save the whole text of http://SERVER/metrics",
         )
-    read = "spreads of lengths are read from histogram buckets"
-    if isl.cv is None or osl.cv is None:
-        read = "no histograms of lengths: their spreads are not known"
+    unread = isl.cv is None or osl.cv is None
     return RecordedDemand(
         source=source,
         tool="Prometheus metrics of vLLM",
@@ -172,7 +171,7 @@ def prometheus_demand(text: str, *, source: str, over_s: float | None) -> Record
         isl=isl,
         osl=osl,
         prefix_hit=hit_share(scrape.first(*HITS), scrape.first(*QUERIES), source=source),
-        notes=(read, "counters hold no peak: give `peak_to_mean`"),
+        notes=(Note("no_histograms" if unread else "read_from_buckets"), Note("counters_without_peak")),
     )
 
 
@@ -293,10 +292,7 @@ def range_demand(document: object, *, source: str) -> RecordedDemand:
         isl=_range_spread(found, _HISTOGRAMS[0], mean=prompts / requests),
         osl=_range_spread(found, _HISTOGRAMS[1], mean=answers / requests),
         prefix_hit=hit_share(hits, queries, source=source),
-        notes=(
-            f"the peak is the busiest step of {float(seconds.min()):g} s; shorter bursts do not show",
-            "requests count when they finish: a queue that grows hides demand",
-        ),
+        notes=(Note("peak_of_step", {"step_s": float(seconds.min())}), Note("counted_when_finished")),
         load_profile=load_by_hour(times, total, has_dates=True) if seconds.max() <= SECONDS_PER_HOUR else (),
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from simulator.errors import FileError, contradiction, said_of
 from simulator.records import dataclass
-from simulator.specs.base import Same
+from simulator.specs.base import Note, Same
 from simulator.specs.parsing import MalformedError, parse_json, read_text
 from simulator.traffic.lengths import Array
 from simulator.traffic.recorded.trace_formats import AZURE_COLUMNS, HASH_BLOCK_TOKENS, TraceRow, malformed, trace_rows
@@ -53,7 +53,7 @@ class RequestTrace:
     hashes: tuple[tuple[int, ...], ...] | None = None
     previous: Ints | None = None
     wait_s: Array | None = None
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Note, ...] = ()
     first_s: float = 0.0
     has_dates: bool = False
     model: str | None = None
@@ -76,11 +76,10 @@ class RequestTrace:
         )
 
 
-def _disorder(rows: list[TraceRow], *, path: str | Path) -> tuple[str, ...]:
+def _disorder(rows: list[TraceRow], *, path: str | Path) -> tuple[Note, ...]:
     """A warning where requests do not stand in the order of their times."""
     back = sum(later.at_s < earlier.at_s for earlier, later in pairwise(rows))
-    times = "once" if back == 1 else f"{back:,} times"
-    return (f"{path} is not in the order of its times (goes back {times}); it is read sorted",) if back else ()
+    return (Note("read_sorted", {"path": path, "back": back}),) if back else ()
 
 
 def read_trace(path: str | Path, *, field: str = "trace") -> RequestTrace:

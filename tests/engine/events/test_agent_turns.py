@@ -11,6 +11,7 @@ import pytest
 from simulator.engine.runs.answers import answer
 from simulator.errors import RoofcastError
 from simulator.planner.demand import read_demand
+from simulator.reports.words.fields import note_texts
 from simulator.specs.base import validate
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.scenario import ScenarioSpec
@@ -72,7 +73,7 @@ def test_slower_answers_stretch_the_sessions(recorded: str) -> None:
 
 
 def test_demand_says_that_times_are_the_earliest(recorded: str) -> None:
-    (waits, hits) = import_demand(recorded).notes
+    (waits, hits) = note_texts(import_demand(recorded).notes)
     assert waits.startswith("60 of 72 requests are turns that wait for an answer and then 1.5 s for tools")
     assert hits.startswith("prefix hits")
 

@@ -11,22 +11,23 @@ from simulator.engine.runs.scenario_setup import ServeOptions
 from simulator.errors import RoofcastError, ignored_option, missing_field
 from simulator.planner.what_if import WhatIf, scenario_quality, what_if
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.engine.engine import with_feature
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.money.prices import OfferKind
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.scenario_file import FLAG, ScenarioChange, changed_scenario
-from simulator.techniques.quality import other_model_note
+from simulator.techniques.quality import joined, other_model_note
 
 
-def _quality_beside(base: str, result: ScenarioResult) -> str:
+def _quality_beside(base: str, result: ScenarioResult) -> Note:
     """What is published about the answers; of another model than ``base`` what one source prints of both."""
     quality, model = scenario_quality(result), result.deployment.model.profile
     if model == base:
         return quality.note
-    changed = "" if quality.loss == 0 else f"; {quality.note}"
-    return f"{other_model_note(model, base=base)}{changed}"
+    other = other_model_note(model, base=base)
+    return other if quality.loss == 0 else joined(other, quality.note)
 
 
 Progress = Callable[[int, int], None]
@@ -54,10 +55,10 @@ class ComparedNumbers(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedAnswer:
-    """A deployment's answer and price; ``quality`` of its answers is in words."""
+    """A deployment's answer and price; ``quality`` is of its answers."""
 
     answered: WhatIf
-    quality: str
+    quality: Note
 
     @property
     def numbers(self) -> ComparedNumbers:

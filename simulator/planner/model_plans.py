@@ -11,13 +11,13 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.records import total_of
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import SUM_TOLERANCE, model_share
-from simulator.techniques.quality import other_model_note
+from simulator.techniques.quality import UNCHANGED, joined, other_model_note
 
 Planner = Callable[[PlanSpec], CapacityPlan]
 _LIMITS = ("max_gpus", "max_cost_per_hour", "max_power_kw", "max_racks", "stock")
-_AS_PUBLISHED = "as published"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class StepDown:
     before: PlannedModel
     after: PlannedModel
     fleets: tuple[Fleet, Fleet]
-    quality: str
+    quality: Note
 
     @property
     def changes(self) -> dict[str, tuple[float | None, float | None]]:
@@ -113,13 +113,13 @@ def _expense(fleet: Fleet) -> tuple[float, float]:
     return (math.inf if hourly is None else hourly, replica.memory.weights_bytes * replica.devices)
 
 
-def _quality(before: Fleet, after: Fleet) -> str:
+def _quality(before: Fleet, after: Fleet) -> Note:
     """What one source prints of both models, and of the formats that each is served in."""
     high, low = (fleet.replica.deployment.model.profile for fleet in (before, after))
     if high == low:
-        return f"{before.quality or _AS_PUBLISHED} -> {after.quality or _AS_PUBLISHED}"
-    served = f"; in the format served: {after.quality}" if after.quality else ""
-    return f"{other_model_note(low, base=high)}{served}"
+        return Note("quality_step", {"before": before.quality or UNCHANGED, "after": after.quality or UNCHANGED})
+    other = other_model_note(low, base=high)
+    return joined(other, Note("quality_as_served", {"quality": after.quality})) if after.quality else other
 
 
 def _shares(models: Sequence[str]) -> list[tuple[str, float | None]]:

@@ -91,7 +91,7 @@ class AnswersMayDiffer:
     """The number format or technique changes answers; ``quality`` quotes what is published about it."""
 
     model: str
-    quality: str
+    quality: Note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

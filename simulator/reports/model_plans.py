@@ -14,7 +14,7 @@ from simulator.reports.content.quantities import change_text, count_text, percen
 from simulator.reports.formats.text import sections_text
 from simulator.reports.sections.answer import fleets_table, sentence
 from simulator.reports.tables.plan_document import plan_document
-from simulator.reports.words.fields import flagged
+from simulator.reports.words.fields import flagged, note_text
 from simulator.reports.words.plan_inputs import warning_texts
 
 
@@ -84,7 +84,7 @@ class ModelPlansAnswer(Answer):
                 "from": step.before.name,
                 "to": step.after.name,
                 "change_fraction": step.change_fractions,
-                "quality": step.quality,
+                "quality": note_text(step.quality),
             }
             for step in found.steps
         ]
@@ -114,4 +114,4 @@ def _table(found: ModelPlans) -> Table:
 
 def _step_text(step: StepDown) -> str:
     said = [f"{name} {change_text(now, then) or 'unchanged'}" for name, (then, now) in step.changes.items()]
-    return f"{step.before.name} to {step.after.name}: {', '.join(said)}; answers: {step.quality}"
+    return f"{step.before.name} to {step.after.name}: {', '.join(said)}; answers: {note_text(step.quality)}"

@@ -15,6 +15,7 @@ from simulator.errors import RoofcastError, plain_word
 from simulator.operators.formats.schemes import DEFAULT_GROUP_SIZE
 from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.checkpoints import DENSE, QualityRow, QualityTable, load_quality_table
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
@@ -23,9 +24,7 @@ from simulator.specs.question.techniques import TechniquesSpec
 _SCHEME = re.compile(r"(gptq|awq|rtn)(?:-([2348])-?bit)?(?:-g(\d+))?")
 DEFAULT_WEIGHT_BITS = 4
 """Of gptq, awq and rtn where the name says no width (operators/schemes.py)."""
-UNCHANGED = "as published"
-_VERIFIED = "as published: the model itself verifies every guess"
-_NOTHING = "unknown, nothing published in the table"
+UNCHANGED = Note("as_published")
 _UNPUBLISHED = ("contextual_sparsity", "adapters", "structure", "early_exit")
 """Techniques that change answers; the table holds nothing on them."""
 
@@ -82,21 +81,14 @@ class Quality:
         return ratio - 1 if row.metric.endswith("perplexity") else 1 - ratio
 
     @property
-    def sentence(self) -> str:
-        """The quality in words, with its source."""
-        if self.compression is None:
-            return "quality of the published model"
-        rows, prefix = (self.rows, "") if self.rows else (self.evidence, "unknown for this model; ")
+    def note(self) -> Note:
+        """What is published, with its source."""
+        rows = self.rows or self.evidence
         if not rows:
-            return "quality unknown: nothing published in the table"
-        row = rows[0]
-        dense = self.table.dense(row)
-        recalled = ", recalled" if row.recalled else ""
-        beside = ", ".join(f"{other.method} {other.value:g}" for other in self.table.as_fast(row))
-        return (
-            f"{prefix}{row.metric.replace('_', ' ')} of {row.model} {dense.value:g} -> {row.value:g} [{row.source}"
-            f"{recalled}]{f', as fast: {beside}' if beside else ''}"
-        )
+            return Note("quality_of_model" if self.is_lossless else "quality_unpublished")
+        beside = tuple((other.method, other.value) for other in self.table.as_fast(rows[0]))
+        figures = {"row": rows[0], "dense": self.table.dense(rows[0]), "beside": beside}
+        return Note("quality_row" if self.rows else "quality_of_others", figures)
 
 
 def compression_of(*, scheme: str | None, plan: PrecisionPlan, techniques: TechniquesSpec) -> Compression | None:
@@ -124,16 +116,21 @@ def compression_of(*, scheme: str | None, plan: PrecisionPlan, techniques: Techn
     return Compression(method=method, weight_bits=BITS[plan.weights], activation_bits=BITS[plan.activations])
 
 
-def other_model_note(model: str, *, base: str) -> str:
+def other_model_note(model: str, *, base: str) -> Note:
     """What one source prints of both models as published, so of a student beside its teacher."""
     table = load_quality_table()
     dense = {(row.source, row.metric, row.model): row for row in table.rows if row.method == DENSE}
     for (source, metric, name), row in dense.items():
         first = dense.get((source, metric, plain_word(base)))
         if name == plain_word(model) and first is not None:
-            recalled = ", recalled" if first.recalled or row.recalled else ""
-            return f"another model: {metric.replace('_', ' ')} {first.value:g} -> {row.value:g} [{source}{recalled}]"
-    return "another model: unknown, no source in the table prints both"
+            return Note("other_model", {"row": row, "first": first, "recalled": first.recalled or row.recalled})
+    return Note("other_model_unknown")
+
+
+def joined(*notes: Note) -> Note:
+    """Several notes as one, each said once."""
+    once = tuple(dict.fromkeys(notes))
+    return once[0] if len(once) == 1 else Note("several", {"notes": once})
 
 
 def published_quality(model: str, compression: Compression | None) -> Quality:
@@ -156,7 +153,7 @@ class AnswerQuality:
     """loss : published rise of a metric over the dense model, as a fraction; 0 where answers stay, None if unknown."""
 
     loss: float | None
-    note: str
+    note: Note
 
     def within(self, allowed: float | None) -> bool:
         """Whether the loss is known and allowed; everything is where ``allowed`` is None."""
@@ -167,7 +164,7 @@ def _compressed(model: ModelSpec, precision: PrecisionSpec, techniques: Techniqu
     try:
         plan = precision_plan(model, precision)
     except RoofcastError:
-        return AnswerQuality(loss=None, note="quality unknown")
+        return AnswerQuality(loss=None, note=Note("quality_unknown"))
     return _published_answer(model.profile, compression_of(scheme=precision.scheme, plan=plan, techniques=techniques))
 
 
@@ -177,7 +174,7 @@ def _published_answer(name: str, compression: Compression | None) -> AnswerQuali
     found = published_quality(name, compression)
     if found.is_lossless:
         return AnswerQuality(loss=0.0, note=UNCHANGED)
-    return AnswerQuality(loss=found.loss, note=found.sentence)
+    return AnswerQuality(loss=found.loss, note=found.note)
 
 
 def answer_quality(
@@ -186,19 +183,19 @@ def answer_quality(
     """What number formats and techniques cost together: losses add up, and one that is unknown leaves all unknown. A
     loss is the rise of a published metric, perplexity where there is one, over the model as published."""
     spec = techniques or TechniquesSpec()
-    names = [field.replace("_", " ") for field in _UNPUBLISHED if getattr(spec, field) is not None]
-    names += ["mixed number formats"] if precision.mixed else []
-    parts = [AnswerQuality(loss=None, note=f"{name}: {_NOTHING}") for name in names]
+    notes = [Note("unpublished", {"what": field}) for field in _UNPUBLISHED if getattr(spec, field) is not None]
+    notes += [Note("unpublished", {"what": "mixed_number_formats"})] if precision.mixed else []
+    parts = [AnswerQuality(loss=None, note=note) for note in notes]
     if precision.scheme is not None or precision.weights is not None or spec.sparsity is not None:
         parts.append(_compressed(model, precision, spec))
     if precision.kv_cache is not None and BITS[precision.kv_cache] < BITS[Dtype.BF16]:
-        parts.append(AnswerQuality(loss=None, note=f"{precision.kv_cache} KV cache: {_NOTHING}"))
+        parts.append(AnswerQuality(loss=None, note=Note("unpublished", {"what": f"{precision.kv_cache}_KV_cache"})))
     if spec.kv_policy is not None:
-        parts.append(AnswerQuality(loss=None, note=f"{spec.kv_policy.method}: {_NOTHING}"))
+        parts.append(AnswerQuality(loss=None, note=Note("unpublished", {"what": spec.kv_policy.method})))
     if spec.speculation is not None:
-        parts.append(AnswerQuality(loss=0.0, note=_VERIFIED))
+        parts.append(AnswerQuality(loss=0.0, note=Note("as_published_verified")))
     changed = [part for part in parts if part.loss != 0]
     losses = [part.loss for part in changed]
     known = sum(loss for loss in losses if loss is not None)
-    notes = [part.note for part in changed] or [part.note for part in parts] or [UNCHANGED]
-    return AnswerQuality(loss=None if None in losses else known, note="; ".join(dict.fromkeys(notes)))
+    found = joined(*(part.note for part in changed or parts)) if parts else UNCHANGED
+    return AnswerQuality(loss=None if None in losses else known, note=found)

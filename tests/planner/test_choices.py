@@ -202,7 +202,7 @@ class TestGap:
         assert gap is not None
         for step in gap.steps:
             changes_numbers = "weights" in step.name or "KV cache" in step.name
-            assert (not step.quality.startswith("as published")) is changes_numbers
+            assert (not step.quality.key.startswith("as_published")) is changes_numbers
 
     def test_what_remains_is_said_with_the_prefix_hits_it_would_take(self) -> None:
         error = refused(hardware="h100", max_gpus=8)

@@ -9,9 +9,11 @@ from simulator.engine.runs.scenario_setup import ServeOptions
 from simulator.errors import ExitCode, RoofcastError
 from simulator.planner.comparison import Comparison, compare
 from simulator.planner.what_if import what_if
+from simulator.reports.words.fields import note_text
 from simulator.specs.base import validate
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.scenario_file import changed_scenario, parse_change
+from simulator.techniques.quality import UNCHANGED
 
 BASE = validate(
     ScenarioSpec,
@@ -80,13 +82,13 @@ def test_price_follows_throughput_where_devices_stay(waterfall: Comparison) -> N
 
 
 def test_quality_is_as_published_until_it_is_unknown(waterfall: Comparison) -> None:
-    assert waterfall.base.quality == "as published"
-    assert "73.79 -> 73.44" in waterfall.steps[0].together.quality
+    assert waterfall.base.quality == UNCHANGED
+    assert "73.79 -> 73.44" in note_text(waterfall.steps[0].together.quality)
     assert waterfall.steps[0].together.quality == compared("scheme=fp8").final.quality
-    assert "unknown" in waterfall.steps[1].together.quality
+    assert "unknown" in note_text(waterfall.steps[1].together.quality)
     for lossy in ("kv_policy=h2o:256", "structure=num_key_value_heads=1", "mixed=mlp=fp8"):
-        assert "unknown" in compared(lossy).final.quality
-    assert compared("speculation=eagle:k=4,acceptance=0.7").final.quality.startswith("as published")
+        assert "unknown" in note_text(compared(lossy).final.quality)
+    assert compared("speculation=eagle:k=4,acceptance=0.7").final.quality.key.startswith("as_published")
 
 
 def test_a_change_that_needs_another_cannot_stand_alone() -> None:
@@ -137,8 +139,8 @@ def test_methods_of_equal_speed_stand_beside_each_other_by_their_quality() -> No
     found = compared("sparsity=2:4,method=wanda", "sparsity=2:4,method=sparsegpt", base=dense)
     wanda, sparsegpt = (step.together for step in found.steps)
     assert wanda.numbers == sparsegpt.numbers
-    assert "6.25" in wanda.quality
-    assert "6.28" in sparsegpt.quality
+    assert "6.25" in note_text(wanda.quality)
+    assert "6.28" in note_text(sparsegpt.quality)
 
 
 def test_pools_cost_all_of_their_accelerators() -> None:

@@ -10,6 +10,7 @@ from simulator import plan, plan_models
 from simulator.cli.plan_capacity import main
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.planner.model_plans import ModelPlans
+from simulator.reports.words.fields import note_text
 
 FIELDS = {"rate_per_s": 200.0, "hardware": "h100"}
 LARGE, SMALL = "llama-3.1-70b", "llama-3.1-8b"
@@ -24,7 +25,7 @@ def test_each_model_has_the_plan_that_it_has_alone() -> None:
     (step,) = found.steps
     high, low = step.fleets
     assert low.cost.per_hour < high.cost.per_hour
-    assert "84.4 -> 73.79" in step.quality
+    assert "84.4 -> 73.79" in note_text(step.quality)
 
 
 def test_steps_go_down_whatever_order_was_given() -> None:
@@ -38,7 +39,7 @@ def test_steps_go_down_whatever_order_was_given() -> None:
 def test_formats_are_steps_too() -> None:
     found = plan_models([SMALL], FIELDS, weights=["bf16", "fp8"]).found
     assert [item.name for item in found.members] == [f"{SMALL} bf16", f"{SMALL} fp8"]
-    assert found.steps[0].quality.startswith("as published -> openllm v1 average")
+    assert note_text(found.steps[0].quality).startswith("as published -> openllm v1 average")
 
 
 def test_a_mix_shares_the_rate_and_sums_its_fleets() -> None:

@@ -152,7 +152,7 @@ class TestAxes:
 class TestQuality:
     def test_a_floor_keeps_what_is_unknown_out(self) -> None:
         found = planned(any_technique=True, max_quality_loss=0.0)
-        assert found.best.quality == ""
+        assert found.best.quality is None
         assert found.best.replica.deployment.techniques.spec.sparsity is None
 
     def test_a_floor_below_a_format_names_it(self) -> None:

@@ -23,6 +23,7 @@ from simulator.planner.search.wide_search import screen_space
 from simulator.planner.serving.shapes import evaluate
 from simulator.planner.studies.pareto import ParetoSet
 from simulator.specs.question.plan import plan_spec
+from simulator.techniques.quality import UNCHANGED
 from tests.engine.queue_laws import erlang_c
 
 GPUS = ("h100", "mi300x", "l40s")
@@ -339,7 +340,7 @@ class TestPareto:
         plan = plan_capacity(question(pareto=True, any_precision=True, hardware="h100").spec)
         assert plan.study(ParetoSet) is not None
         for point in plan.study(ParetoSet).points:
-            assert (point.quality == "as published") == (point.label.split() == [point.label.split()[0]])
+            assert (point.quality == UNCHANGED) == (point.label.split() == [point.label.split()[0]])
 
 
 def test_the_question_stays_with_the_plan() -> None:

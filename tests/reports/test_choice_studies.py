@@ -20,8 +20,10 @@ from simulator.reports.report import STUDIES, build_report, choice_blocks
 from simulator.reports.sections.resilience import cases_blocks
 from simulator.reports.sections.stock import stock_money_blocks
 from simulator.reports.studies import gather, named_parts, of_each
+from simulator.reports.words.fields import note_text
 from simulator.specs.base import Assumption, Note, ValueOrigin
 from simulator.specs.question.plan import plan_spec
+from simulator.techniques.quality import UNCHANGED
 
 STEP = GapStep(
     name="eagle speculation",
@@ -31,7 +33,7 @@ STEP = GapStep(
     devices=8,
     saved_devices=8,
     alone_devices=8,
-    quality="as published",
+    quality=UNCHANGED,
     quality_loss=0.0,
     cost_per_hour=24.0,
     assumes=(Assumption(key="speculation.k", value=5, origin=ValueOrigin.RULE, detail="as measured"),),
@@ -44,8 +46,8 @@ OPTION = GapOption(
     devices=8,
     taken=(8.0,),
     closes=False,
-    reason=None,
-    quality="as published",
+    reason="",
+    quality=UNCHANGED,
     quality_loss=0.0,
     cost_per_hour=24.0,
     spec=plan_spec({"speculation": "eagle"}),
@@ -155,7 +157,7 @@ def test_the_gap_table_starts_as_asked_and_says_what_each_step_costs_in_answers(
     gap = plan().study(Gap)
     assert gap is not None
     assert table("gap").rows[0].cells[2].value == gap.start_devices
-    assert [row.cells[6].value for row in table("gap").rows[1:]] == [step.quality for step in gap.steps]
+    assert [row.cells[6].value for row in table("gap").rows[1:]] == [note_text(step.quality) for step in gap.steps]
     assert "4 accelerators above the 4 allowed remain" in table("gap").note
     assert "takes for granted: speculation.k = 5 (as measured)" in table("gap").note
 

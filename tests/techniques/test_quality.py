@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.reports.words.fields import note_text
 from simulator.specs.model.checkpoints import DENSE, load_quality_table
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
@@ -61,13 +62,13 @@ def test_another_model_stays_unknown_and_shows_evidence() -> None:
     assert found.loss is None
     assert found.evidence[0].model == "opt-175b"
     assert "llama-3.1-8b" not in {row.model for row in found.evidence}
-    assert found.sentence.startswith("unknown for this model")
+    assert note_text(found.note).startswith("unknown for this model")
 
 
 def test_nothing_published_says_so() -> None:
     found = quality("llama-3.1-8b", PrecisionSpec(weights=Dtype.INT4))
     assert found.rows == found.evidence == ()
-    assert found.sentence == "quality unknown: nothing published in the table"
+    assert note_text(found.note) == "quality unknown: nothing published in the table"
 
 
 def test_sparse_and_quantised_is_not_the_sum_of_both() -> None:
@@ -78,7 +79,7 @@ def test_sparse_and_quantised_is_not_the_sum_of_both() -> None:
 def test_methods_of_equal_speed_stand_beside_each_other() -> None:
     techniques = TechniquesSpec.model_validate({"sparsity": {"pattern": "2:4", "method": "wanda"}})
     found = quality("llama-7b", PrecisionSpec(weights=Dtype.FP16), techniques)
-    assert "as fast: magnitude 42.13, sparsegpt 11" in found.sentence
+    assert "as fast: magnitude 42.13, sparsegpt 11" in note_text(found.note)
     assert {row.method for row in found.table.as_fast(found.rows[0])} == {"magnitude", "sparsegpt"}
 
 

@@ -26,6 +26,7 @@ from simulator.planner.serving.shapes import (
     replicas_for,
 )
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.money.prices import PriceProfile
@@ -223,13 +224,13 @@ def quality_of(shape: Shape) -> AnswerQuality:
     return answer_quality(shape.replica.deployment.model, candidate.precision, candidate.techniques)
 
 
-def _changed_answers(shape: Shape) -> str:
-    """What is published about answers that may differ from the model's own; empty where they do not."""
+def _changed_answers(shape: Shape) -> Note | None:
+    """What is published about answers that may differ from the model's own; None where they do not."""
     candidate = shape.candidate
     if candidate.precision == PrecisionSpec() and candidate.techniques == NO_TECHNIQUES:
-        return ""
+        return None
     found = quality_of(shape)
-    return "" if found.loss == 0 else found.note
+    return None if found.loss == 0 else found.note
 
 
 def _limit(limits: Sequence[Limit], parts: Sequence[Part]) -> Limit:

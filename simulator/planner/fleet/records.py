@@ -193,8 +193,7 @@ class Housed:
     def power_of(self) -> Note:
         """What both are of: whole servers, or single devices by their TDP, hosts not included."""
         single = [item.servers is None for item in self.housing]
-        servers, devices = not all(single), any(single)
-        return Note("power_of", {"servers": servers, "both": servers and devices, "devices": devices})
+        return Note("power_of_devices" if all(single) else "power_of_both" if any(single) else "power_of_servers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +206,7 @@ class Fleet(Housed):
     devices_low, devices_high : devices for the 80 % interval of the step times, spares and rounding included
     log_sigma : standard deviation of log(measured / predicted) of those step times
     scheme : quantization method, None where the formats say it all
-    quality : what is published about its answers where they may differ from the model's, else empty
+    quality : what is published about its answers where they may differ from the model's, else None
     prompt_share : of the money that prompts take; serving : what is asked for more latencies
     doubt : share of its cost that counts against it when fleets are compared, 0 where its kernels are KNOWN: the margin
     for slower steps once more, because that rests on measurements of other kinds
@@ -229,7 +228,7 @@ class Fleet(Housed):
     serving: Serving = field(repr=False, compare=False)
     log_sigma: float = 0.0
     scheme: str | None = None
-    quality: str = ""
+    quality: Note | None = None
     transfer: Transfer | None = None
 
     @property

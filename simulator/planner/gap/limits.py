@@ -297,7 +297,7 @@ def option_of(
         helps = closes and item.rank[:3] < start.rank[:3]
     else:
         helps = closes or overrun.order(item)[0] < overrun.order(start)[0]
-    reason = None if helps else Note("needs_no_less")
+    reason = "" if helps else Note("needs_no_less")
     return GapOption(
         name=name,
         given=given,

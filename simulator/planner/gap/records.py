@@ -35,7 +35,7 @@ class GapStep:
     devices: int
     saved_devices: int | None
     alone_devices: int | None
-    quality: str
+    quality: Note
     quality_loss: float | None = None
     cost_per_hour: float | None = None
     assumes: tuple[Assumption, ...] = ()
@@ -70,7 +70,7 @@ class GapOption:
     """One change alone, everything else as asked.
 
     devices : None where nothing serves with it; closes : whether every limit holds then
-    reason : why it is no way out; None where it is one
+    reason : why it is no way out; empty where it is one
     """
 
     name: str
@@ -80,8 +80,8 @@ class GapOption:
     devices: int | None = None
     taken: tuple[float | None, ...]
     closes: bool = False
-    reason: Note | None
-    quality: str
+    reason: Note | str
+    quality: Note
     quality_loss: float | None
     cost_per_hour: float | None = None
     spec: PlanSpec | None = None
@@ -139,7 +139,7 @@ class Gap(Study):
     limits: tuple[GapLimit, ...] = ()
     options: tuple[GapOption, ...] = ()
     bounds: tuple[MissedBound, ...] = ()
-    quality: str = ""
+    quality: Note | None = None
     quality_loss: float | None = None
     carried_rate_per_s: float | None = None
     spec: PlanSpec | None = None

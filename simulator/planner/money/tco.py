@@ -100,8 +100,7 @@ def _capex(books: Books, offer: OfferSpec) -> tuple[CostLine, ...]:
     shelf = shelved(fleet, ownership=ownership)
     failing = ownership.failures_per_device_year.value * fleet.devices
     kept = Note("kept", {"shelf": shelf, "failing": failing, "days": ownership.replacement_days.value})
-    currency = books.prices.currency
-    paid = {"devices": fleet.devices, "price": price, "currency": currency, "provider": offer.provider}
+    paid = {"devices": fleet.devices, "price": price, "prices": books.prices, "provider": offer.provider}
     bought = [
         CostLine(name="servers", amount=servers, basis=Note("paid", paid)),
         *(
@@ -145,6 +144,7 @@ def _opex(books: Books, *, servers: float) -> tuple[CostLine, ...]:
     machine = "staff_of_servers" if fleet.servers is not None else "staff_of_hosts"
     support, licence = ownership.support_fraction_per_year.value, ownership.licence_per_device_year.value
     colocation = ownership.colocation_per_kw_month.value
+    each = Note("each", {"count": fleet.devices, "amount": licence})
     people = max(ownership.staff_minimum_fte.value, machines / ownership.servers_per_fte.value)
     return (
         CostLine(
@@ -158,11 +158,7 @@ def _opex(books: Books, *, servers: float) -> tuple[CostLine, ...]:
             basis=Note("space", {"power_w": fleet.maximum_w, "colocation": colocation}),
         ),
         CostLine(name="support", amount=servers * support, basis=Note("of_servers", {"share": support})),
-        CostLine(
-            name="licences",
-            amount=fleet.devices * licence,
-            basis=Note("each", {"count": fleet.devices, "amount": licence}),
-        ),
+        CostLine(name="licences", amount=fleet.devices * licence, basis=each),
         CostLine(
             name="staff",
             amount=people * ownership.staff_per_fte_year.value,

@@ -254,8 +254,9 @@ def quality_refusal(candidate: Candidate, *, model: ModelSpec, allowed: float) -
     quality = answer_quality(model, candidate.precision, candidate.techniques)
     if quality.within(allowed):
         return None
-    lost = "an unknown part" if quality.loss is None else percent_text(quality.loss, digits=3)
-    message = f"answers lose {lost}, above {percent_text(allowed, digits=3)}: {quality.note}"
+    unknown = "what nobody published for this model"
+    lost = unknown if quality.loss is None else percent_text(quality.loss, digits=3)
+    message = f"answers lose {lost}, above {percent_text(allowed, digits=3)}"
     refusal = InfeasibleError(message, field=Option("max_quality_loss"), code="quality")
     return refuse(candidate, refusal, excess=float("inf") if quality.loss is None else quality.loss - allowed)
 

@@ -14,6 +14,7 @@ from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.planner.search.screened_space import pareto_front
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.techniques.quality import answer_quality
 
 
@@ -40,7 +41,7 @@ class ParetoPoint:
     ttft_p95_s: float
     tpot_p95_s: float
     e2e_p95_s: float
-    quality: str
+    quality: Note
     energy_per_output_token_j: float = 0.0
     quality_loss: float | None = None
 

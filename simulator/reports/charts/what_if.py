@@ -14,6 +14,7 @@ from simulator.reports.answer import Json
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, apart, waterfall_chart
 from simulator.reports.content import quantities as say
 from simulator.reports.tables.scenario_figures import per_token_ends
+from simulator.reports.words.fields import note_text
 from simulator.units import GIGA, KILO, MILLI
 
 
@@ -78,7 +79,7 @@ def quality_cost_chart(compared: Sequence[tuple[str, WhatIf, Json]]) -> Chart:
         if price is not None:
             loss = None if quality.loss is None else 100 * quality.loss
             ends = per_token_ends(document, price) or (price, price)
-            points.append((name, price, loss, quality.note, ends, place))
+            points.append((name, price, loss, note_text(quality.note), ends, place))
     currency = compared[0][1].cost.currency
     known = [point for point in points if point[2] is not None]
     end = max([_LEAST_AXIS, *(point[2] or 0.0 for point in known)]) * _MARGIN

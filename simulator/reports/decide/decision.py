@@ -231,7 +231,7 @@ def _precision(studies: Studies) -> tuple[str, str]:
     fleet = studies.plan.best
     plan = fleet.replica.deployment.plan
     said = f"weights {plan.weights.value}, products {plan.activations.value}, KV cache {plan.kv_dtype.value}"
-    return said, fleet.quality or f"{studies.model_id}: the published answers"
+    return said, note_text(fleet.quality or f"{studies.model_id}: the published answers")
 
 
 def cheapest_elsewhere(studies: Studies) -> Fleet | None:

@@ -60,7 +60,9 @@ def top_risks(studies: Studies) -> tuple[str, ...]:
     if plan.verification is not None and not plan.verification.holds:
         found.append("Verification: the event simulation does not confirm the objectives at the planned peak.")
     if fleet.quality:
-        found.append(f"Answers: they may differ from the published model's ({fleet.quality}). Measure before signing.")
+        found.append(
+            f"Answers: they may differ from the published model's ({note_text(fleet.quality)}). Measure before signing."
+        )
     if fleet.devices_high > fleet.devices:
         found.append(
             f"Forecast: the 80 % interval of the step times reaches {fleet.devices_high} accelerators, "

@@ -93,7 +93,7 @@ def _in_answers(gap: Gap) -> tuple[str, ...]:
     if gap.quality_loss == 0:
         return ("price in quality: none, answers stay as published",)
     known = "" if gap.quality_loss is None else f"{percent_text(gap.quality_loss)}, "
-    return (f"price in quality, all together: {known}{gap.quality}",)
+    return (f"price in quality, all together: {known}{note_text(gap.quality or '')}",)
 
 
 def _note(gap: Gap) -> str:
@@ -126,7 +126,7 @@ def _steps(gap: Gap, currency: str) -> doc.Table:
             doc.count(step.alone_devices),
             doc.price(step.cost_per_hour),
             *(doc.number(step.taken[place]) for place, _ in more),
-            step.quality,
+            note_text(step.quality),
         )
 
     start = f"{gap.start_hardware} {gap.start_label}" if gap.start_devices is not None else "nothing serves"
@@ -170,7 +170,7 @@ def _options(gap: Gap, currency: str) -> doc.Table:
             doc.price(option.cost_per_hour),
             *(doc.number(None if option.devices is None else option.taken[place]) for place, _ in more),
             *(("yes" if option.closes else "no",) if gap.limits else ()),
-            option.quality,
+            note_text(option.quality),
         )
 
     enough = "Enough: | " if gap.limits else ""

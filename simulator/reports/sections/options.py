@@ -17,7 +17,7 @@ from simulator.reports.content.quantities import change_text, counted_text, mone
 from simulator.reports.sections.answer import price_blocks
 from simulator.reports.studies import Studies
 from simulator.reports.words.derivation import families_text, nearest_rejections, order_text, terms_text
-from simulator.reports.words.fields import flagged
+from simulator.reports.words.fields import flagged, note_text
 from simulator.units import KILO
 
 _SHOWN = 14
@@ -156,7 +156,7 @@ def pareto_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
             doc.kilowatts(point.typical_w),
             doc.number(point.energy_per_output_token_j),
             *map(doc.seconds, (point.ttft_p95_s, point.tpot_p95_s, point.e2e_p95_s)),
-            point.quality,
+            note_text(point.quality),
         )
         for point in pareto.points
     ]

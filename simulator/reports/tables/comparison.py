@@ -21,7 +21,7 @@ from simulator.reports.tables.scenario_figures import (
     power_text,
     scenario_figures,
 )
-from simulator.reports.words.fields import flagged, note_texts
+from simulator.reports.words.fields import flagged, note_text, note_texts
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.techniques.quality import AnswerQuality
 
@@ -250,11 +250,11 @@ def _intervals(comparison: Comparison) -> str:
 
 def _qualities(comparison: Comparison) -> list[str]:
     """The base's quality, and that after every change which says something else."""
-    lines = ["Quality of answers", f"  base: {comparison.base.quality}"]
+    lines = ["Quality of answers", f"  base: {note_text(comparison.base.quality)}"]
     before = comparison.base.quality
     for step in comparison.steps:
         if step.together.quality != before:
-            lines.append(f"  + {step.change.text}: {step.together.quality}")
+            lines.append(f"  + {step.change.text}: {note_text(step.together.quality)}")
         before = step.together.quality
     return lines
 

@@ -22,7 +22,15 @@ from simulator.reports.answer import dump, picked
 from simulator.reports.sections.answer import sentence
 from simulator.reports.sections.performance import finalists_outcome
 from simulator.reports.words.derivation import detail_text, explanation, resource_text
-from simulator.reports.words.fields import assumption_texts, error_content, flag_of, flag_texts, flagged, plan_command
+from simulator.reports.words.fields import (
+    assumption_texts,
+    error_content,
+    flag_of,
+    flag_texts,
+    flagged,
+    note_text,
+    plan_command,
+)
 from simulator.reports.words.plan_inputs import plan_input, warning_texts
 from simulator.specs.question.plan import PlanSpec
 
@@ -106,7 +114,7 @@ def _fleet(fleet: Fleet, plan: CapacityPlan) -> dict[str, Any]:
         "techniques": replica.deployment.techniques.spec.model_dump(
             mode="json", exclude_none=True, exclude_defaults=True
         ),
-        "quality": fleet.quality or "as published",
+        "quality": note_text(fleet.quality or "as published"),
         "engine": _picked(engine, *_ENGINE),
         "server": fleet.server.name if fleet.server else None,
         **_picked(fleet, "servers", "power_of"),

@@ -239,9 +239,11 @@ _DETAILS: Mapping[str, str] = MappingProxyType(
         "activations": "activations {dtype}",
         "weights_of_config": "weights {weights}, activations {dtype} ({format}) from quantization_config",
         "kv_cache": "kv cache {dtype}",
+        "power_of_servers": "whole servers",
+        "power_of_devices": "accelerators at TDP, without hosts",
     }
 )
-"""Notes of nearly every answer; all others are loaded where one is said."""
+"""Notes of nearly every answer or plan; all others are loaded where one is said."""
 
 
 def note_text(item: Note | str) -> str:

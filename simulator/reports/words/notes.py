@@ -55,6 +55,11 @@ _FORMATS: Mapping[str, Callable[[Any, str], str]] = MappingProxyType(
         "each": lambda names, word: ", ".join(f"{name} {word}" for name in names),
         "counted": counted_text,
         "said": lambda note, _: sentence(note),
+        "all_said": lambda notes, _: "; ".join(map(sentence, notes)),
+        "words": lambda name, _: name.replace("_", " "),
+        "figures": lambda pairs, before: (
+            before + ", ".join(f"{name} {value:g}" for name, value in pairs) if pairs else ""
+        ),
         "shown": lambda value, _: shown(value),
         "after": lambda value, before: f"{before}{value}" if value else "",
         "or": lambda value, otherwise: str(value or otherwise),

@@ -243,7 +243,7 @@ def warning_text(item: records.PlanWarning) -> str:
             return _many(item)
         case records.AnswersMayDiffer():
             return (
-                f"answers may differ from {item.model} as published ({item.quality}): measure them, or set "
+                f"answers may differ from {item.model} as published ({note_text(item.quality)}): measure them, or set "
                 f"{flag_of('max_quality_loss')}"
             )
         case records.AcceptanceAssumed():

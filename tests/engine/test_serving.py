@@ -231,3 +231,16 @@ def test_a_full_pipeline_answers_as_fast_in_closed_form_as_request_by_request(en
     assert alone.tpot_s == pytest.approx(whole.tpot_s, rel=0.02)
     idle_w = load_hardware("l40s").idle_w
     assert alone.power_w - stages * idle_w == pytest.approx(whole.power_w - idle_w, rel=0.02)
+
+
+def test_stages_that_wait_draw_what_idle_ones_do() -> None:
+    """One request after the other: only one of four stages works at a time, as in a closed loop of one client."""
+    given: dict[str, Any] = {"id": "x", "kind": "serve", "model": "llama-3.1-8b", "hardware": "l40s"}
+    one_by_one = {"arrival": "constant", "spacing": "even", "stages": [{"rate_per_s": 0.1, "duration_s": 100}]}
+    lengths = {"isl_tokens": 600, "osl_tokens": 200}
+    whole, staged = (
+        answer(ScenarioSpec.model_validate(given | {"pp_size": size, "workload": one_by_one | lengths}))
+        for size in (1, 4)
+    )
+    idle_w = load_hardware("l40s").idle_w
+    assert staged.power_w - 4 * idle_w == pytest.approx(whole.power_w - idle_w, rel=0.03)

@@ -55,12 +55,12 @@ PINNED, NEVER_USED, FULL, COUNTS = range(22, 26)
 
 # Columns of ``EngineState.plan`` (what a step under way consists of) and of ``span_s`` (when it runs).
 PLAN_FIRSTS, PLAN_ENDS, PLAN_DECODES, PLAN_PREFILLS, PLAN_TOKENS, PLAN_BLOCKS, PLAN_COLUMNS = range(7)
-STEP_START_S, STEP_END_S, STEP_LENGTH_S, SPAN_COLUMNS = range(4)
+STEP_START_S, STEP_END_S, STEP_LENGTH_S, STEP_WORK_S, SPAN_COLUMNS = range(5)
 # Columns of ``EngineState.marked``: request and slot whose prompt a step completes; slots that end with it.
 FIRST_REQUEST, FIRST_SLOT, END_SLOT, MARKS = range(4)
 
 # Columns of ``EngineState.usage``; from TIER_BLOCKS on the blocks that requests found in each tier.
-BUSY_S, SEQUENCE_S, BLOCK_S, STEPS, PREEMPTIONS, TOKENS, WAITING_S, TIER_BLOCKS = range(8)
+BUSY_S, SEQUENCE_S, BLOCK_S, STEPS, PREEMPTIONS, TOKENS, WAITING_S, WORK_S, TIER_BLOCKS = range(9)
 USAGES = TIER_BLOCKS + MOST_TIERS
 
 # Columns of ``EngineState.trace``.

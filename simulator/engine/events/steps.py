@@ -78,7 +78,7 @@ def launch(state: Any, limits: Any, tables: Any, now_s: float) -> None:
     prefills, decodes = count[at.PREFILL_SEQUENCES], count[at.DECODING]
     host_s = host_seconds(tables, prefills, count[at.PREFILL_TOKENS], decodes)
     start_s = end_s = max(now_s, stage_free_s[0])
-    length_s = 0.0
+    length_s = work_s = 0.0
     for stage in range(len(stage_free_s)):
         begin_s = max(end_s, stage_free_s[stage])
         device_s = device_seconds(
@@ -95,11 +95,13 @@ def launch(state: Any, limits: Any, tables: Any, now_s: float) -> None:
         stage_free_s[stage] = begin_s + (host_s + device_s)
         end_s = stage_free_s[stage] if stage == 0 else begin_s + device_s
         length_s = host_s + device_s if stage == 0 else end_s - start_s
+        work_s = host_s + device_s if stage == 0 else work_s + device_s
     row = count[at.LAUNCHED] & limits.step_mask
     span_s, plan = state.span_s[row], state.plan[row]
     span_s[at.STEP_START_S] = start_s
     span_s[at.STEP_END_S] = end_s
     span_s[at.STEP_LENGTH_S] = length_s
+    span_s[at.STEP_WORK_S] = work_s
     plan[at.PLAN_DECODES] = decodes
     plan[at.PLAN_PREFILLS] = prefills
     plan[at.PLAN_TOKENS] = count[at.PREFILL_TOKENS] + limits.verify_tokens * decodes
@@ -166,6 +168,7 @@ def account(state: Any, demand: Any, limits: Any) -> None:
     usage[at.SEQUENCE_S] += span_s[at.STEP_LENGTH_S] * sequences
     usage[at.BLOCK_S] += busy_s * blocks
     usage[at.WAITING_S] += busy_s * waiting
+    usage[at.WORK_S] += span_s[at.STEP_WORK_S]
     usage[at.STEPS] += 1
     usage[at.TOKENS] += tokens
     _add_to_series(state.series, start_s, end_s, busy_s, sequences, waiting, blocks, tokens)
@@ -234,6 +237,7 @@ def _account_all(state: Any, start_s: Any, end_s: Any, length_s: Any, sequences:
         at.SEQUENCE_S: length_s * sequences,
         at.BLOCK_S: length_s * blocks,
         at.WAITING_S: length_s * waiting,
+        at.WORK_S: length_s,
         at.STEPS: 1.0,
         at.TOKENS: tokens,
     }
@@ -320,7 +324,7 @@ def run_decodes(
     _account_all(state, start_s[done], end_s[done], length_s[done], sequences[done], tokens[done], blocks[done])
     for place in range(max(0, steps - limits.step_mask - 1), steps):
         row, place_of = (launched + place) & limits.step_mask, place + len(counted)
-        state.span_s[row] = start_s[place_of], end_s[place_of], length_s[place_of]
+        state.span_s[row] = start_s[place_of], end_s[place_of], length_s[place_of], length_s[place_of]
         state.plan[row] = 0
         state.plan[row, [at.PLAN_DECODES, at.PLAN_TOKENS]] = decodes, decodes * verify
         state.plan[row, at.PLAN_BLOCKS] = blocks[place_of]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.engine.encoders import EncoderPool, EncoderUse
-from simulator.engine.events.state import TRACE_START_S, TRACE_USED
+from simulator.engine.events.state import BUSY_S, TRACE_START_S, TRACE_USED, WORK_S
 from simulator.engine.pools import HAND_OVER_S
 from simulator.engine.runs import scenario_setup, serving
 from simulator.engine.runs.attention_ffn import AttentionFfnUse, attention_ffn_of, attention_ffn_use
@@ -121,10 +121,11 @@ class ServedRun:
         prompts = float(np.mean(self.result.requests.prompt_tokens)) * self.requests_per_s
         return self.output_tokens_per_s + prompts
 
-    @property
-    def busy_fraction(self) -> float:
-        """Share of the time in which a step runs."""
-        return self.result.overall.busy_fraction
+    def busy_fraction(self, *, stages: int) -> float:
+        """Share of the time in which a device works: in a pipeline less than some step runs, for each works alone."""
+        busy = self.result.overall.busy_fraction
+        usage = self.result.run.usage.sum(axis=0)
+        return busy if stages == 1 or not busy else min(busy * float(usage[WORK_S] / usage[BUSY_S]) / stages, 1.0)
 
 
 def ping_pong_phase(parts: AttentionFfn, result: ServeResult) -> tuple[PhaseEstimate, AttentionFfnUse]:

@@ -84,7 +84,7 @@ def verify(
 
     with progress_bar("replaying", pulses=True):
         found = planning.verify(plan, seeds=seeds)
-    typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else found.to_text(), nl=as_json)
+    typer.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False) if as_json else found.to_text(), nl=as_json)
     if not found.promise.kept:
         raise typer.Exit(ExitCode.INFEASIBLE)
 
@@ -115,7 +115,7 @@ def demand(
     found = measurements.demand(record, over=over)
     for warning in note_texts(found.demand.warnings):
         typer.echo(f"roofcast: warning: {warning}", err=True)
-    text = json.dumps(found.to_dict(), indent=2) + "\n" if as_json else found.to_text()
+    text = json.dumps(found.to_dict(), indent=2, allow_nan=False) + "\n" if as_json else found.to_text()
     write_text(text, out, force=force, flag="--out")
 
 

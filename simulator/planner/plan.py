@@ -27,11 +27,9 @@ from simulator.specs.base import Assumption
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.profiles import profiles_at_once
 from simulator.specs.question.plan import PlanSpec
-from simulator.traffic.lengths import RequestMix
 from simulator.units import KILO
 
 if TYPE_CHECKING:
-    from simulator.phases.engine_settings import EngineSettings
     from simulator.planner.gap.changes import Change
     from simulator.planner.verification.finalists import CheckedSearch
 
@@ -342,13 +340,8 @@ def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[
         found.append(records.SmallerUnpriced(hardware=tuple(sorted(unpriced))))
     found.extend(stale_prices(question.prices, best.cost.prices, today=date.today()))
     engine = best.pools[0].replica.deployment.engine
-    if not engine.chunked_prefill:
-        found.append(_not_chunked(engine, question.demand.mix))
+    whole = whole_tokens(question.demand.mix, reserves_full_length=engine.reserves_full_length)
+    limit = engine.max_num_batched_tokens
+    if not engine.chunked_prefill and (refused := float((whole > limit).mean())):
+        found.append(records.PromptsNotChunked(engine=engine.name, max_num_batched_tokens=limit, refused=refused))
     return tuple(found)
-
-
-def _not_chunked(engine: EngineSettings, mix: RequestMix) -> records.PromptsNotChunked:
-    limit, whole = engine.max_num_batched_tokens, whole_tokens(mix, reserves_full_length=engine.reserves_full_length)
-    return records.PromptsNotChunked(
-        engine=engine.name, max_num_batched_tokens=limit, refused=float((whole > limit).mean())
-    )

@@ -141,8 +141,8 @@ class StalePrice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptsNotChunked:
-    """The plan's steps mix pieces of prompts with decoding; this engine splits no prompt into pieces, and answers no
-    request that its steps are too short for: a share ``refused``."""
+    """This engine splits no prompt into pieces, and answers no request that its steps are too short for: a share
+    ``refused``."""
 
     engine: str
     max_num_batched_tokens: int

@@ -263,12 +263,10 @@ def warning_text(item: records.PlanWarning) -> str:
                 f"calls prices stale after {item.allowed_days} (`roofcast prices import`, {flag_of('prices')})"
             )
         case records.PromptsNotChunked():
-            said = f"{item.engine} does not chunk prompts: the plan's mixed steps are optimistic about TPOT percentiles"
-            if not item.refused:
-                return said
             steps = f"too long for steps of {item.max_num_batched_tokens:,} tokens"
             longer = f"{percent_text(item.refused)} of the requests, {steps}, get no answer"
-            return f"{said}, and {longer} (a larger {flag_of('max_num_batched_tokens')} takes them)"
+            more = f"a larger {flag_of('max_num_batched_tokens')} takes them"
+            return f"{item.engine} does not chunk prompts: {longer} ({more})"
         case records.TraceRepaired():
             return note_text(item.note)
         case records.TraceLeftOut():

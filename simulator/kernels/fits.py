@@ -192,11 +192,14 @@ def _fit_set(
         available = tuple(spec for spec in specs if spec.vendor == hardware.vendor)
         if available and not foreign:
             alike = group in OF_EVERY_GENERATION and candidate not in BEST_OF_A_TUNER
+            if not alike:
+                nearest = transfer.calibrated_relative(hardware, available=available)
+                return FitSet(group=group, library=candidate, relative=nearest, profiles=profiles)
             sets = [
                 FitSet(group=group, library=candidate, relative=relative, profiles=profiles)
                 for relative in transfer.of_each_generation(hardware, available=available)
             ]
-            return replace(sets[0], beside=tuple(sets[1:])) if alike else sets[0]
+            return replace(sets[0], beside=tuple(sets[1:]))
     for candidate, specs in measured:
         available = tuple(spec for spec in specs if spec.vendor != hardware.vendor)
         if available:

@@ -195,8 +195,8 @@ def _nearest(
             field="hardware",
             hint="install calibrations or run validation/fit",
         )
-    scored = sorted(available, key=lambda spec: (distance_to(spec), spec.name))
-    return scored[0], distance_to(scored[0])
+    nearest = min(available, key=lambda spec: (distance_to(spec), spec.name))
+    return nearest, distance_to(nearest)
 
 
 def transfer_log_sigma(distance: float) -> float:

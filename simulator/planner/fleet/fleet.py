@@ -183,7 +183,7 @@ def with_doubt(sized: Sequence[Sized]) -> list[Sized]:
         if any(operating_steps(part).provenance not in records.KNOWN for part in parts):
             margin = max(part.replica.step_margin for part in parts) - 1
             doubt = doubts.setdefault((candidate.hardware, len(parts)), margin)
-        found.append(replace(item, doubt=doubt))
+        found.append(item if doubt == item.doubt else replace(item, doubt=doubt))
     return sorted(found, key=lambda item: item.rank)
 
 

@@ -116,7 +116,11 @@ def simulate_line(line: str | bytes, *, number: int, profiles: str | None = None
 
     identifier: str | int | None = None
     try:
-        data = _parsed(line, number=number)
+        try:
+            data = _parsed(line, number=number)
+        except RoofcastError:
+            identifier = line_identifier(line)
+            raise
         identifier = _identifier(data)
         return result_object(answer(validate(ScenarioSpec, data, where=f"line {number}"), profiles=profiles))
     except RoofcastError as error:
@@ -128,10 +132,13 @@ def simulate_line(line: str | bytes, *, number: int, profiles: str | None = None
 
 def line_identifier(line: str | bytes) -> str | int | None:
     """The ``id`` of a scenario's or of a result's line; None where it has none that can be read."""
-    try:
-        return _identifier(_parsed(line, number=0))
-    except RoofcastError:
+    if len(line) > LARGEST_LINE_BYTES:
         return None
+    try:
+        data = parse_json(line)
+    except MalformedError as error:
+        data = error.rest
+    return _identifier(data) if isinstance(data, dict) else None
 
 
 def _identifier(data: Json) -> str | int | None:

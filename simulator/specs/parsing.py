@@ -39,13 +39,15 @@ _STRING_TAG = "tag:yaml.org,2002:str"
 
 
 class MalformedError(Exception):
-    """Text that is not what it should be; ``line`` is None where no line is to blame, ``key`` one that comes twice."""
+    """Text that is not what it should be; ``line`` is None where no line is to blame, ``key`` one that comes twice,
+    ``rest`` a document that is readable but for the fault."""
 
-    def __init__(self, reason: str, *, line: int | None = None, key: str = "") -> None:
+    def __init__(self, reason: str, *, line: int | None = None, key: str = "", rest: Any = None) -> None:
         super().__init__(reason if line is None else f"line {line}: {reason}")
         self.reason = reason
         self.line = line
         self.key = key
+        self.rest = rest
 
     def place(self, source: object) -> str:
         """``FILE, line N``."""
@@ -239,8 +241,17 @@ def parse_json(text: str | bytes) -> Any:
     # Each takes some hundred bytes of memory, and two in a text.
     if len(text) > MOST_CONTAINERS and _containers(text) > MOST_CONTAINERS:
         raise MalformedError(f"more than {MOST_CONTAINERS:,} lists and objects")
+    refused: list[MalformedError] = []
+
+    def integer(digits: str) -> int | None:
+        try:
+            return _integer(digits)
+        except MalformedError as error:
+            refused.append(error)
+            return None
+
     try:
-        data = json.loads(text, object_pairs_hook=_unique_keys, parse_int=_integer)
+        data = json.loads(text, object_pairs_hook=_unique_keys, parse_int=integer)
     except json.JSONDecodeError as error:
         raise MalformedError(f"{error.msg} at column {error.colno}", line=error.lineno) from None
     except UnicodeDecodeError as error:
@@ -249,6 +260,8 @@ def parse_json(text: str | bytes) -> Any:
         raise _too_deep() from None
     if isinstance(data, list | dict):
         _check_depth(data)
+    if refused:
+        raise MalformedError(refused[0].reason, rest=data)
     return data
 
 

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from simulator.api.published import COLUMNS, published
-from simulator.api.scenarios import NumberedLine, answer_request, answered_lines, numbered_lines, unanswered_lines
+from simulator.api.scenarios import (
+    NumberedLine,
+    answer_request,
+    answered_lines,
+    numbered_lines,
+    simulate_line,
+    unanswered_lines,
+)
 from simulator.errors import FileError, RoofcastError
 
 SCENARIO = {"kind": "batch", "model": "llama-3.1-8b", "hardware": "h100", "batch_size": 2, "isl_tokens": 64,
@@ -96,3 +103,10 @@ class TestPublished:
     def test_an_unknown_topic_is_refused(self) -> None:
         with pytest.raises(RoofcastError):
             published("no such topic")
+
+
+@pytest.mark.parametrize(("field", "said"), [('"id": "a7", "batch_size": ', "a7"), ('"id": ', None)])
+def test_a_line_with_too_long_a_number_keeps_its_identifier(field: str, said: str | None) -> None:
+    found = simulate_line("{" + field + "9" * 150 + "}", number=1)
+    assert found["id"] == said
+    assert "100 digits" in found["error"]["message"]

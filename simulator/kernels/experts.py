@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.kernels import format_choice
-from simulator.kernels.engine_traits import EngineTraits, filling_passes
-from simulator.kernels.fits import FitSet
+from simulator.kernels.engine_traits import EngineTraits, RecipeFits, filling_passes
+from simulator.kernels.fits import FitSet, fit_set
 from simulator.kernels.moe import moe_timing
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.work import ActivationPasses, ElementwiseShape, MatmulFormat, MoeShape
@@ -131,7 +131,7 @@ def experts_timing(
     recipe = traits.kernel_of(name, family="moe", exchanged=shape.exchanged, spread=spread)
     if recipe is not None and not shape.format.kernel:
         narrowed = replace(shape, format=narrowed_format(shape.format, kernel=recipe.kernel.kernel))
-        named = find_experts(recipe.fits, shape=narrowed, fmt=recipe.kernel.kernel)
+        named = _of_recipe(recipe, shape=narrowed, hardware=hardware)
         filled = recipe.filled(narrowed)
         timing = _measured(filled, *named, hardware=hardware) if named is not None else None
         if named is None and filled != shape:
@@ -168,6 +168,21 @@ def experts_timing(
         peer, hardware=hardware, library=library, traits=traits, tables=tables, memory_pass=memory_pass
     )
     return timing if alike is None else format_choice.no_faster_than(alike, timing)
+
+
+def _of_recipe(recipe: RecipeFits, *, shape: MoeShape, hardware: AcceleratorSpec) -> tuple[FitSet, KernelFit] | None:
+    """The set and its fit for the kernel that a recipe names; where its table lacks that, the nearest's of one
+    generation that has it."""
+    kernel, lacking = recipe.kernel, list[str]()
+    fits: FitSet | None = recipe.fits
+    while fits is not None and fits.library == recipe.fits.library:
+        if lacking and not fits.relative.same_generation:
+            return None
+        if (found := find_experts(fits, shape=shape, fmt=kernel.kernel)) is not None:
+            return found
+        lacking.append(fits.relative.name)
+        fits = fit_set(hardware, library=kernel.library, group="moe", profiles=fits.profiles, lacking=tuple(lacking))
+    return None
 
 
 def _measured(shape: MoeShape, fits: FitSet, fit: KernelFit, *, hardware: AcceleratorSpec) -> Timing:

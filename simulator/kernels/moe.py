@@ -32,6 +32,19 @@ TILES: NDArray[np.float64] = np.array(
 )
 """(rows, columns) of the tiles of grouped kernels; they do not split k."""
 
+WAVE_QUANTISATION = 0.5
+"""Share of a last wave's idle units that shows. Tables do not tell it from a tile's own time: fitted, it stood at an
+end of its range in 75 of 160 fits, and half of it explains models left out as well (12.5 and 12.4 %)."""
+
+L2_SHARE = 0.25
+"""Of an L2 that a benchmark's single layer fits into, up to which its weights stay there."""
+
+WAITING_SHARE = 0.25
+"""Of the power of multiplying that a unit draws while it works on a tile and does not multiply. Times tell a kernel's
+share of the peak and its half tile only together, so that neither says what units multiply. One number for Hopper,
+Blackwell and CDNA4: watts of every second loop miss by 11.2, 7.8 and 10.1 % (share 0: 12.5, 8.9, 10.6; share 1: 15.3,
+8.3, 9.7)."""
+
 CORRECTION_AXES = ("tokens", "rows_per_expert", "distinct_experts", "intermediate_size")
 """Coordinates of the correction."""
 
@@ -42,7 +55,8 @@ BOX_AXES = (*CORRECTION_AXES, "hidden_size")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertLoad:
-    """Cases of one or many layers, arrays of equal length; the fields of MoeShape, broadcast."""
+    """Cases of one or many layers, arrays of equal length; the fields of MoeShape, broadcast. ``even``: cases in which
+    every expert gets as many rows, as benchmarks route and no router does (None: none)."""
 
     tokens: Array
     hidden_size: Array
@@ -51,6 +65,7 @@ class ExpertLoad:
     local_experts: Array
     distinct_experts: Array
     local_assignments: Array
+    even: Array | None = None
 
     @property
     def reached(self) -> Array:
@@ -61,6 +76,14 @@ class ExpertLoad:
     def rows_per_expert(self) -> Array:
         """Mean rows of a reached expert, at least one."""
         return np.maximum(self.local_assignments / self.reached, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertTerms(Terms):
+    """``tensor_s``: what tiles multiply at the peak of the tensor units, their padding and, by ``WAITING_SHARE``, their
+    waiting too [s]."""
+
+    tensor_s: Array
 
 
 def ragged_tiles(rows: Array, tile_rows: Array) -> Array:
@@ -81,14 +104,18 @@ def _grouped_gemm(
     activation_bytes: float,
     dequantise_s: float,
     cold: bool,
-) -> tuple[Array, Array, Array]:
-    """(body, compute, memory) of one grouped product [columns x depth] per reached expert [s]."""
+) -> tuple[Array, Array, Array, Array]:
+    """(body, compute, memory, tensor units at their peak) of one grouped product [columns x depth] per reached expert
+    [s]."""
     p = parameters
     hbm = p["memory_fraction"] * machine.memory_bytes_per_s
     rows, wide = TILES[:, 0], TILES[:, 1]
-    tiles = load.reached[:, None] * ragged_tiles(load.rows_per_expert[:, None], rows) * np.ceil(columns[:, None] / wide)
-    filled = tiles / machine.compute_units
-    waves = np.maximum(filled + p["wave_quantisation"] * (np.ceil(filled) - filled), 1.0)
+    mean = load.rows_per_expert[:, None]
+    each = ragged_tiles(mean, rows)
+    if load.even is not None:
+        each = np.where(load.even[:, None], np.ceil(mean / rows), each)
+    filled = load.reached[:, None] * each * np.ceil(columns[:, None] / wide) / machine.compute_units
+    waves = np.maximum(filled + p.get("wave_quantisation", WAVE_QUANTISATION) * (np.ceil(filled) - filled), 1.0)
     steps = waves * (depth[:, None] + p["prologue"])
     unit_rate = p["compute_fraction"] * machine.peak_flops_per_s / machine.compute_units
     half = p["half_tile"] * (rows + wide) / (rows * wide)
@@ -98,12 +125,15 @@ def _grouped_gemm(
     feed = steps * (rows * activation_bytes + wide * weight_bytes) * machine.compute_units / (p["unit_bandwidth"] * hbm)
     weights = load.reached * columns * depth * weight_bytes
     moved = weights + load.local_assignments * (depth * activation_bytes + columns * ELEMENT_BYTES)
-    hot = np.zeros_like(weights) if cold else l2_hit_share(weights, l2_bytes=p["l2_share"] * machine.l2_bytes)
-    streamed = moved / (hbm * (1.0 + (p["l2_speedup"] - 1.0) * hot))
+    near = p.get("l2_share", L2_SHARE) * machine.l2_bytes
+    hot = np.zeros_like(weights) if cold else l2_hit_share(weights, l2_bytes=near)
+    streamed = moved / (hbm * (1.0 + (p.get("l2_speedup", 1.0) - 1.0) * hot))
     memory = np.maximum(feed, streamed[:, None])
     body = smooth_maximum(compute, memory, sharpness=p["overlap"])
+    multiplied = filled * depth[:, None] * (2.0 * rows * wide * machine.compute_units / machine.peak_flops_per_s)
+    tensor = multiplied + WAITING_SHARE * np.maximum(compute - multiplied, 0.0)
     best, cases = np.argmin(body, axis=1), np.arange(len(columns))
-    return body[cases, best], compute[cases, best], memory[cases, best]
+    return body[cases, best], compute[cases, best], memory[cases, best], tensor[cases, best]
 
 
 def _passes_seconds(
@@ -113,7 +143,8 @@ def _passes_seconds(
     pairs = load.tokens * load.num_experts_per_tok
     moved = ELEMENT_BYTES * pairs * (columns + load.intermediate_size + load.hidden_size)
     hot = l2_hit_share(moved, l2_bytes=machine.l2_bytes)
-    rate = parameters["pass_speedup"] * machine.memory_bytes_per_s * (1.0 + (parameters["l2_speedup"] - 1.0) * hot)
+    faster = 1.0 + (parameters.get("l2_speedup", 1.0) - 1.0) * hot
+    rate = parameters["pass_speedup"] * machine.memory_bytes_per_s * faster
     seconds: Array = moved / rate + pairs * parameters["pair_s"]
     return seconds
 
@@ -128,9 +159,11 @@ def moe_seconds(
     gated: bool,
     dequantise_s: float = 0.0,
     cold: bool = False,
-) -> Terms:
+) -> ExpertTerms:
     """Time of one routed layer on one device, vectorised over the cases [s].
 
+    ``l2_speedup`` is given where the L2 holds a layer beside a slow memory, with ``wave_quantisation`` and ``l2_share``
+    by AMD's fits; elsewhere no table shows one.
     ``pass_speedup`` may exceed 1 where the passes are fused into the products. ``dequantise_s`` is what one compute
     unit spends on one weight each time that a tile reads it. ``cold``: experts come from memory, as in a step that
     streams a whole model; the benchmark repeats one layer, and finds few of them in the L2.
@@ -156,8 +189,11 @@ def moe_seconds(
     )
     passes = _passes_seconds(load, columns=columns, machine=machine, parameters=parameters)
     launch = parameters["launch_s"] + parameters["expert_s"] * load.local_experts
-    return Terms(
-        seconds=launch + up[0] + down[0] + passes, compute_s=up[1] + down[1], memory_s=up[2] + down[2] + passes
+    return ExpertTerms(
+        seconds=launch + up[0] + down[0] + passes,
+        compute_s=up[1] + down[1],
+        memory_s=up[2] + down[2] + passes,
+        tensor_s=up[3] + down[3],
     )
 
 
@@ -258,6 +294,7 @@ def moe_timing(
         cold=cold,
     )
     timing = corrected_timing(terms, correction_points(load), fit=fit, lattice=lattice, axes=BOX_AXES)
+    timing = replace(timing, tensor_s=terms.tensor_s)
     if machine.cap_flops_per_s == inf:
         return timing
     weights = load.hidden_size * load.intermediate_size * (3.0 if shape.gated else 2.0)

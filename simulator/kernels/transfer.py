@@ -68,17 +68,17 @@ ROW_TIME = "quantise_row_s"
 TYPICAL: dict[str, dict[str, float]] = {
     "tiled_gemm": {"compute_fraction": 0.857},
     "grouped_gemm": {
-        "compute_fraction": 0.722,
-        "memory_fraction": 0.742,
-        "unit_bandwidth": 6.86,
-        "pass_speedup": 0.862,
-        "launch_s": 2.28e-5,
+        "compute_fraction": 0.645,
+        "memory_fraction": 0.736,
+        "unit_bandwidth": 8.81,
+        "pass_speedup": 0.956,
+        "launch_s": 2.39e-5,
     },
     "tiled_prefill_attention": {"tensor_fraction": 0.445, "exponential_rate": 0.657},
     "split_decode_attention": {"memory_fraction": 0.869, "part_cycles": 2793.0},
 }
 """By model, what sets a kernel's pace: geometric means over kernels of three libraries, then over Ampere, Ada, Hopper
-and both kinds of Blackwell [AIC2026], which agree to a factor of 1.4 (passes of experts 2.3)."""
+and both kinds of Blackwell [AIC2026], which agree to a factor of 1.4 (passes of experts 1.9)."""
 
 DURATIONS = ("_s", "_cycles")
 

@@ -36,8 +36,6 @@ PARAMETERS = {
     "compute_fraction": 0.8,
     "prologue": 200.0,
     "half_tile": 10.0,
-    "wave_quantisation": 0.5,
-    "l2_share": 0.3,
     "l2_speedup": 1.5,
     "memory_fraction": 0.8,
     "unit_bandwidth": 4.0,
@@ -117,6 +115,25 @@ def test_better_hardware_is_never_slower(tokens: float, distinct: float, factor:
     faster = GemmMachine(peak_flops_per_s=1e15 * factor, memory_bytes_per_s=3e12, l2_bytes=5e7, compute_units=128)
     assert seconds_of(load, machine=wider) <= before
     assert seconds_of(load, machine=faster) <= before
+
+
+@given(st.integers(1, 8))
+def test_experts_that_all_get_whole_tiles_of_rows_take_less_than_a_routers(tiles: int) -> None:
+    """Rows that scatter leave half a tile of each expert empty."""
+    routed = load_case(tokens=2048.0, distinct=128.0, assignments=128.0 * 128.0 * tiles)
+    assert seconds_of(replace(routed, even=np.array([True]))) < seconds_of(routed)
+    assert seconds_of(replace(routed, even=np.array([False]))) == seconds_of(routed)
+
+
+@given(st.floats(1, 4096), st.floats(1, 128), st.floats(1.0, 64.0))
+def test_tensor_units_multiply_at_least_what_was_asked(tokens: float, distinct: float, rows: float) -> None:
+    """At their peak, and no longer than the products that they multiply for."""
+    load = load_case(tokens=tokens, distinct=distinct, assignments=distinct * rows)
+    terms = moe_seconds(
+        load, machine=MACHINE, parameters=PARAMETERS, weight_bytes=2.0, activation_bytes=2.0, gated=True
+    )
+    asked_s = 2.0 * distinct * rows * 3.0 * 4096.0 * 1536.0 / MACHINE.peak_flops_per_s
+    assert asked_s * (1 - 1e-9) <= terms.tensor_s[0] <= terms.compute_s[0] * (1 + 1e-9)
 
 
 def test_experts_of_a_step_come_from_memory() -> None:

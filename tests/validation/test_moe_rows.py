@@ -9,7 +9,7 @@ import pytest
 
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import load_calibration
-from validation.fit.moe import BOUNDS, search_bounds
+from validation.fit.moe import bounds_on, search_bounds
 from validation.fit.moe_rows import KernelGroup, busiest_rank_load, exchanged_group, kernel_groups, moe_rows, table_of
 from validation.silicon.formats import EXPERT_FORMATS
 from validation.silicon.tables import Table
@@ -100,17 +100,17 @@ def test_skewed_rows_of_few_pairs_are_left_to_ranks_that_hold_all_experts() -> N
     assert busy["assignments"] > 24 * 8 / 4
 
 
-def test_a_chip_whose_watts_nobody_measured_starts_from_the_fit_of_the_one_that_stands_for_it() -> None:
+def test_a_search_starts_from_the_last_fit_of_the_chip_that_watts_are_taken_from() -> None:
     group = KernelGroup(variant="", rows=pd.DataFrame())
     block = next(format for format in EXPERT_FORMATS.values() if format.name == "fp8_block")
     measured, other = load_hardware("b200-sxm"), load_hardware("b300-sxm")
-    assert search_bounds(group, hardware=measured, library="vllm", format=block) is BOUNDS
     calibration = load_calibration(measured.name, library="vllm", group="moe")
     assert calibration is not None
     (fit,) = (fit for fit in calibration.fits if fit.format == block.name)
-    found = search_bounds(group, hardware=other, library="vllm", format=block)
-    assert {name: bound.start for name, bound in found.items()} == fit.parameters
-    assert search_bounds(group, hardware=other, library="atom", format=block) is BOUNDS
+    for chip in (measured, other):
+        found = search_bounds(group, hardware=chip, library="vllm", format=block)
+        assert {name: bound.start for name, bound in found.items()} == fit.parameters
+    assert search_bounds(group, hardware=other, library="atom", format=block) == bounds_on(other)
 
 
 @pytest.mark.parametrize(("library", "sibling"), [("vllm", "b300-sxm"), ("sglang", "gb200"), ("trtllm", "b300-sxm")])

@@ -240,6 +240,7 @@ def load_of(rows: pd.DataFrame) -> ExpertLoad:
         local_experts=local,
         distinct_experts=distinct,
         local_assignments=assignments,
+        even=(rows["distribution"] == "balanced").to_numpy() if "distribution" in rows else None,
     )
 
 

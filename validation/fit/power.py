@@ -35,7 +35,7 @@ from validation.end_to_end.sources import load_source, splitwise
 from validation.writing import write_whole
 
 Array = NDArray[np.float64]
-DATE = "2026-11-26"
+DATE = "2026-11-27"
 ENERGY, SPEED = "energy_per_output_token_j", "total_tokens_per_s"
 POWER, STEADY_SPEED = "power_w", "steady_output_tokens_per_s"
 POWER_NOTE = re.compile(r"peak_power=([0-9.]+) average_power=([0-9.]+)")

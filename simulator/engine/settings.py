@@ -124,6 +124,7 @@ class SchedulerSettings:
     tiers : what holds KV blocks below the device, fastest first; prompt_s : what computing the first 0, 1, 2 ... blocks
         of a prompt takes [s]: blocks below are loaded where that is sooner, without it always
     speculation : drafts that every step verifies, drawn with ``seed``
+    ranks : of ``replicas`` in a row so many step together (``ParallelismSpec.ranks_in_step``)
     computed_on_arrival : prompts arrive with their KV cache and their first token (the decode pool of a disaggregated
         deployment)
     """
@@ -139,6 +140,7 @@ class SchedulerSettings:
     async_scheduling: bool = True
     batching: Batching = Batching.CONTINUOUS
     replicas: int = 1
+    ranks: int = 1
     routing: Routing = Routing.ROUND_ROBIN
     request_delay_s: float = 0.0
     prompt_token_delay_s: float = 0.0

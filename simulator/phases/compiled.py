@@ -28,6 +28,8 @@ class StepTables(NamedTuple):
     """Seconds of one step, in parts. A NamedTuple because compiled code takes it as it is; treat it as frozen.
 
     token_s : by new tokens, one entry for each number from 0; CUDA-graph padding included
+    shared_s : of ``token_s`` what attention-data-parallel ranks share (experts, their all-to-all) if all have as many;
+        every rank waits for the tokens of all there. One entry where they share nothing
     logits_s : by rows of the LM head, one entry for each number from 0
     decode_s : [sequences from 0, context node]
     prefill_s : [sequence node, token node, context node]
@@ -42,6 +44,7 @@ class StepTables(NamedTuple):
     """
 
     token_s: Array
+    shared_s: Array
     logits_s: Array
     decode_s: Array
     prefill_s: Array
@@ -229,6 +232,7 @@ def uniform_tables(
     sequences = np.arange(max_sequences + 1.0)
     return StepTables(
         token_s=per_token_s * np.arange(max_tokens + 1.0),
+        shared_s=np.zeros(max_tokens + 1),
         logits_s=np.zeros(max_tokens + 1),
         decode_s=per_context_token_s * sequences[:, np.newaxis] * contexts,
         prefill_s=np.zeros((2, 2, 2)),

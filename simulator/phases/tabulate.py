@@ -282,21 +282,6 @@ def compile_steps(
     return _compile(replace(_whole(deployment, decode_tokens=decode_tokens), bounds=bounds))
 
 
-def shared_seconds(deployment: Deployment, *, decode_tokens: int = 1) -> Array:
-    """Time of experts and of their all-to-all by new tokens of a rank, all ranks having as many; from 0 on [s].
-    Attention-data-parallel ranks wait for each other there, so that the tokens of all count and not a rank's own."""
-    return _shared_seconds(_whole(deployment, decode_tokens=decode_tokens))
-
-
-@_kept
-def _shared_seconds(part: _Part) -> Array:
-    deployment, engine = part.deployment, part.deployment.engine
-    shared = {place for place, work in enumerate(_works(part, _trial_step(part))) if _is_shared(work)}
-    largest = max(engine.max_num_batched_tokens, engine.max_num_seqs * part.decode_tokens + 1)
-    rows = frozenset(shared & _row_kinds(part).token)
-    return _token_table(part, rows, largest=largest, graphs=_graph_tokens(deployment))
-
-
 def _is_shared(work: Work) -> bool:
     if isinstance(work.shape, CollectiveShape):
         return work.shape.operation is Collective.ALL_TO_ALL
@@ -336,6 +321,7 @@ class _ByTokens(NamedTuple):
 
     kinds: _RowKinds
     token_s: Array
+    shared_s: Array
     logits_s: Array
 
 
@@ -345,9 +331,14 @@ def _by_tokens(part: _Part) -> _ByTokens:
     verified = engine.max_num_seqs * part.decode_tokens
     # Beside all that decode a prompt goes on by a token, whatever the limit (`loop_replica`).
     largest = max(engine.max_num_batched_tokens, verified + 1)
+    graphs, shared = _graph_tokens(part.deployment), frozenset[int]()
+    if part.deployment.parallelism.ranks_in_step > 1:
+        works = enumerate(_works(part, _trial_step(part)))
+        shared = kinds.token & {place for place, work in works if _is_shared(work)}
     return _ByTokens(
         kinds=kinds,
-        token_s=_token_table(part, kinds.token, largest=largest, graphs=_graph_tokens(part.deployment)),
+        token_s=_token_table(part, kinds.token, largest=largest, graphs=graphs),
+        shared_s=_token_table(part, shared, largest=largest, graphs=graphs) if shared else np.zeros(1),
         logits_s=_logits_table(part, kinds.logits, largest=verified),
     )
 
@@ -355,7 +346,7 @@ def _by_tokens(part: _Part) -> _ByTokens:
 @_kept
 def _compile(part: _Part) -> compiled.StepTables:
     engine, tokens, asked = part.deployment.engine, part.deployment.engine.max_num_batched_tokens, part.bounds
-    kinds, token_s, logits_s = _by_tokens(replace(part, bounds=None))
+    kinds, token_s, shared_s, logits_s = _by_tokens(replace(part, bounds=None))
     lengths = compiled.edge_nodes(tokens, ranges=compiled.QUERY_RANGES, per_octave=compiled.TOKEN_NODES)
     contexts = compiled.edge_nodes(engine.max_model_len, ranges=compiled.KEY_RANGES, per_octave=compiled.DECODE_NODES)
     units = 1.0 + engine.max_model_len / compiled.CONTEXT_UNIT_TOKENS
@@ -369,6 +360,7 @@ def _compile(part: _Part) -> compiled.StepTables:
         contexts, counts = _within(contexts, *asked.contexts), _within(counts, 1, sequences)
     return compiled.StepTables(
         token_s=token_s,
+        shared_s=shared_s,
         logits_s=logits_s,
         decode_s=_decode_table(part, kinds.sequence, contexts=contexts, sequences=sequences),
         prefill_s=_prefill_table(part, kinds.sequence, counts=counts, lengths=lengths, contexts=cached),

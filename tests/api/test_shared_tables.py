@@ -35,7 +35,7 @@ def answered(name: str) -> str:
 
 
 def forget() -> None:
-    for kept in (tabulate._compile, tabulate._compile_stages, tabulate._shared_seconds):
+    for kept in (tabulate._compile, tabulate._compile_stages):
         kept.cache_clear()
 
 

@@ -35,6 +35,7 @@ def make_limits(
         max_tokens=settings.max_num_batched_tokens,
         max_seqs=slots,
         block_size=settings.block_size_tokens,
+        ranks=settings.ranks,
         blocks=settings.kv_blocks,
         watermark_blocks=settings.watermark_blocks,
         routing=int(settings.routing),
@@ -176,6 +177,7 @@ def stacked_tables(stages: tuple[StepTables, ...]) -> Any:
     issue_s: Any = np.array([tables.issue_s for tables in stages], dtype=np.float64)
     return StepTables(
         token_s=np.stack([tables.token_s for tables in stages]).astype(np.float64),
+        shared_s=np.ascontiguousarray(first.shared_s, dtype=np.float64),
         logits_s=np.stack([tables.logits_s for tables in stages]).astype(np.float64),
         decode_s=np.stack([tables.decode_s for tables in stages]).astype(np.float64),
         prefill_s=np.stack([tables.prefill_s for tables in stages]).astype(np.float64),

@@ -5,7 +5,8 @@ after another; a stage takes the next step when it is done with the one before. 
 engine schedules at once: one, two with asynchronous scheduling (a request that arrives during a step waits for its
 rest, for the whole next one, and gets its first token out of the one after that), one per stage in a pipeline (as
 vLLM's batch queue [VllmTeam2025]). In a pipeline a request that comes while fewer are under way starts a step at once,
-so that sequences spread over the steps as they arrive.
+so that sequences spread over the steps as they arrive. Ranks that step together form a step each, an empty one where
+only others have something to compute; the clock of the first is that of all.
 
 The loop is written once. What a step is made of is up to the functions of a ``Scheduler`` that it is given:
 the compiler makes one machine loop of each, as fast as if it had been written for it alone.
@@ -28,7 +29,7 @@ from simulator.engine.events.compilation import (
 )
 from simulator.engine.events.request_life import pop_follow_up, push_follow_up, slot_of
 from simulator.engine.events.state import Scheduler
-from simulator.engine.events.steps import account, deadline_s, launch
+from simulator.engine.events.steps import account, deadline_s, keep_pace, launch
 
 
 @inlined
@@ -105,31 +106,47 @@ def _next_arrival_of_blocks(state: Any, fate: Any, limits: Any) -> float:
 
 
 @inlined
-def _form_steps(scheduler: Any, state: Any, demand: Any, fate: Any, limits: Any, tables: Any, now_s: float) -> None:
-    """Form and launch as many steps as may be under way, and account for those that start."""
-    count = state.count
+def _form_steps(
+    scheduler: Any, stack: Any, head: Any, demand: Any, fate: Any, limits: Any, tables: Any, first: int, now_s: float
+) -> float:
+    """Let ranks that step together form and launch as many steps as may be under way, and account for those that start.
+    Returns when the first blocks of a loading sequence come where there was nothing to compute [s]."""
+    count, last = head.count, first + limits.ranks
     # A step without anything to compute may have thrown somebody out, so that the next attempt finds room.
-    attempts = count[at.RUNNING]
+    attempts = 0
+    for rank in range(first, last):
+        attempts += stack.count[rank, at.RUNNING]
     while True:
-        while count[at.ACCOUNTED] < count[at.LAUNCHED] and (
-            limits.counted_ahead or state.span_s[count[at.ACCOUNTED] & limits.step_mask, at.STEP_START_S] <= now_s
-        ):
-            account(state, demand, limits)
-        if count[at.LAUNCHED] - count[at.RETURNED] >= limits.depth:
-            return
-        if scheduler.form(state, demand, fate, limits, now_s):
-            launch(state, limits, tables, now_s)
+        formed = False
+        more = count[at.LAUNCHED] - count[at.RETURNED] < limits.depth
+        loaded_s = np.inf
+        for rank in range(first, last):
+            state = head if rank == first else replica_state(stack, rank)
+            own, start_s = state.count, state.span_s[:, at.STEP_START_S]
+            while own[at.ACCOUNTED] < own[at.LAUNCHED] and (
+                limits.counted_ahead or start_s[own[at.ACCOUNTED] & limits.step_mask] <= now_s
+            ):
+                account(state, demand, limits)
+            if more and scheduler.form(state, demand, fate, limits, now_s):
+                formed = True
+            if more and not formed:
+                loaded_s = min(loaded_s, _next_arrival_of_blocks(state, fate, limits))
+        if formed:
+            for rank in range(first, last):
+                launch(head if rank == first else replica_state(stack, rank), limits, tables, now_s)
+            if limits.ranks > 1:
+                keep_pace(stack, limits, tables, first)
             continue
         idle = count[at.LAUNCHED] == count[at.RETURNED]
-        if attempts == 0 or not idle or _next_arrival_of_blocks(state, fate, limits) < np.inf:
-            return
+        if attempts == 0 or not idle or loaded_s < np.inf:
+            return loaded_s
         attempts -= 1
 
 
 @inlined
 def _advance(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, tables: Any, until_s: float) -> bool:
     """Run every replica through its step boundaries before ``until_s``; whether there may be more to do by then. At a
-    boundary the oldest step of a replica ends, or it wakes: it returns tokens, forms steps, sets its next time.
+    boundary the oldest step of its ranks ends, or one wakes: they return tokens, form steps, set their next time.
     Replicas meet in conversations alone, whose next turn may go anywhere: there only the first boundary is crossed."""
     first, last = 0, len(stack.count)
     if limits.conversations:
@@ -138,25 +155,29 @@ def _advance(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, ta
                 first = replica
         last = first + 1
     crossed = False
-    for replica in range(first, last):
-        if stack.clock[replica, at.NOW_S] >= until_s:
+    for place in range(first, last, limits.ranks):
+        if stack.clock[place, at.NOW_S] >= until_s:
             continue
-        state = replica_state(stack, replica)
-        count, ends_s = state.count, state.span_s[:, at.STEP_END_S]
-        while state.clock[at.NOW_S] < until_s and not crossed:
-            now_s = state.clock[at.NOW_S]
-            while count[at.RETURNED] < count[at.LAUNCHED] and ends_s[count[at.RETURNED] & limits.step_mask] <= now_s:
-                _return_step(scheduler, state, demand, fate, limits, now_s)
-            _expire(scheduler, state, demand, fate, limits, replica, now_s)
-            _form_steps(scheduler, state, demand, fate, limits, tables, now_s)
+        head = replica_state(stack, place)
+        clock, count, ends_s = head.clock, head.count, head.span_s[:, at.STEP_END_S]
+        while clock[at.NOW_S] < until_s and not crossed:
+            now_s = clock[at.NOW_S]
+            for rank in range(place, place + limits.ranks):
+                state = head if rank == place else replica_state(stack, rank)
+                own, own_ends_s = state.count, state.span_s[:, at.STEP_END_S]
+                while own[at.RETURNED] < own[at.LAUNCHED] and own_ends_s[own[at.RETURNED] & limits.step_mask] <= now_s:
+                    _return_step(scheduler, state, demand, fate, limits, now_s)
+                _expire(scheduler, state, demand, fate, limits, rank, now_s)
+            loaded_s = _form_steps(scheduler, stack, head, demand, fate, limits, tables, place, now_s)
             if count[at.LAUNCHED] > count[at.RETURNED]:
-                state.clock[at.NOW_S] = ends_s[count[at.RETURNED] & limits.step_mask]
+                clock[at.NOW_S] = ends_s[count[at.RETURNED] & limits.step_mask]
             else:
-                state.clock[at.NOW_S] = _next_arrival_of_blocks(state, fate, limits)
-                # Whoever still waits would wait for ever: the caller refuses such demands beforehand.
-                count[at.STALLED] = count[at.OUTSTANDING] if state.clock[at.NOW_S] == np.inf else 0
+                clock[at.NOW_S] = loaded_s
+                for rank in range(place, place + limits.ranks):
+                    # Whoever still waits would wait for ever: the caller refuses such demands beforehand.
+                    stack.count[rank, at.STALLED] = stack.count[rank, at.OUTSTANDING] if loaded_s == np.inf else 0
             crossed = limits.conversations
-            scheduler.skip(state, demand, fate, limits, tables, until_s)
+            scheduler.skip(head, demand, fate, limits, tables, until_s)
     return crossed
 
 
@@ -174,7 +195,8 @@ def _bring_in(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, r
         fate.numbers[at.DISPATCHED] += 1
     under_way = stack.count[replica, at.LAUNCHED] - stack.count[replica, at.RETURNED]
     if under_way == 0 or (limits.pipelined and under_way < limits.depth):
-        stack.clock[replica, at.NOW_S] = min(stack.clock[replica, at.NOW_S], ready_s)
+        clock = stack.clock[replica - replica % limits.ranks]
+        clock[at.NOW_S] = min(clock[at.NOW_S], ready_s)
 
 
 @inlined

@@ -151,7 +151,7 @@ class _Prepared:
             if progress is not None:
                 progress(rows.stop, len(requests))
         if groups > 1:
-            fate.replica[fate.replica >= 0] = group
+            fate.replica[fate.replica >= 0] += group * settings.ranks
         return replica_sums(state)
 
     def serve_all(self, loop: Callable[..., None], *, threads: int, progress: Progress | None) -> list[ReplicaSums]:
@@ -190,8 +190,8 @@ def _prepare(
     settings = _without_idle_places(settings, requests)
     # Replicas that take turns meet in conversations and in a shared tier alone.
     apart = settings.routing is Routing.ROUND_ROBIN and not turns and settings.shared_tier < 0
-    groups = settings.replicas if apart else 1
-    together = settings.replicas if groups == 1 else min(groups, _threads())
+    groups = settings.replicas // settings.ranks if apart else 1
+    together = settings.replicas if groups == 1 else settings.ranks * min(groups, _threads())
     size = state_size(settings, distinct_blocks=requests.distinct_blocks, longest_tokens=longest)
     most_slots = _most_slots(settings, requests)
     slots = max(1, min(most_slots, size.slots_within(LARGEST_STATE_BYTES / together)))
@@ -232,7 +232,8 @@ def _most_steps(prepared: _Prepared, taken: NDArray[np.bool_]) -> float:
     settings, requests = prepared.settings, prepared.requests
     prompts = np.sum(requests.prompt_tokens, where=taken, dtype=np.float64)
     answers = np.sum(requests.output_tokens, where=taken, dtype=np.float64)
-    tokens = float(answers + prompts / settings.max_num_batched_tokens)
+    # An empty step is as good as one where others step beside it.
+    tokens = settings.ranks * float(answers + prompts / settings.max_num_batched_tokens)
     if prepared.limits.counted_ahead:
         return tokens / _SEQUENCES_A_STEP
     if settings.batching is Batching.STATIC:

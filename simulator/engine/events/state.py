@@ -170,7 +170,8 @@ class Limits(NamedTuple):
     """Numbers of ``SchedulerSettings`` as compiled code takes them.
 
     max_seqs : sequences that have a slot at once
-    groups, group : replicas that are simulated one at a time, and which of them this is
+    ranks : replicas in a row that step together; groups, group : how many parts of the fleet are simulated one at a
+        time, and which of them this is
     depth : steps under way at once; step_mask : the rows of a step are at its number & step_mask
     pipelined : a sequence's next token has to wait until the last one has returned
     counted_ahead : a step is added to the sums when it is formed, not when it starts
@@ -185,6 +186,7 @@ class Limits(NamedTuple):
     max_tokens: int
     max_seqs: int
     block_size: int
+    ranks: int
     blocks: int
     watermark_blocks: int
     routing: int

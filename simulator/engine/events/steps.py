@@ -55,6 +55,7 @@ def _stage_tables(tables: Any, stage: int) -> Any:
     """The tables of one pipeline stage out of those of all (arrays with one leading axis more)."""
     return StepTables(
         tables.token_s[stage],
+        tables.shared_s,
         tables.logits_s[stage],
         tables.decode_s[stage],
         tables.prefill_s[stage],
@@ -107,6 +108,23 @@ def launch(state: Any, limits: Any, tables: Any, now_s: float) -> None:
     plan[at.PLAN_TOKENS] = count[at.PREFILL_TOKENS] + limits.verify_tokens * decodes
     plan[at.PLAN_BLOCKS] = limits.blocks - count[at.FREE_BLOCKS]
     count[at.LAUNCHED] += 1
+
+
+@compiled
+def keep_pace(stack: Any, limits: Any, tables: Any, first: int) -> None:
+    """Let ranks end the step that all have launched together: the slowest one's own time, and at their mean tokens what
+    they share."""
+    row, last = (stack.count[first, at.LAUNCHED] - 1) & limits.step_mask, first + limits.ranks
+    own_s, tokens = -np.inf, 0
+    for rank in range(first, last):
+        mine = stack.plan[rank, row, at.PLAN_TOKENS]
+        own_s = max(own_s, stack.span_s[rank, row, at.STEP_LENGTH_S] - tables.shared_s[mine])
+        tokens += mine
+    length_s = own_s + tables.shared_s[-(-tokens // limits.ranks)]
+    for rank in range(first, last):
+        span_s = stack.span_s[rank, row]
+        span_s[at.STEP_LENGTH_S] = length_s
+        span_s[at.STEP_END_S] = stack.clock[rank, at.CLOCKS] = span_s[at.STEP_START_S] + length_s
 
 
 @compiled
@@ -202,7 +220,7 @@ def _decodes_alone(state: Any, demand: Any, limits: Any) -> bool:
     counted = launched if limits.counted_ahead else returned + 1
     if launched - returned != limits.depth or count[at.ACCOUNTED] != counted:
         return False
-    if limits.static or limits.conversations or limits.pipelined or len(limits.tiers) > 0:
+    if limits.static or limits.conversations or limits.pipelined or limits.ranks > 1 or len(limits.tiers) > 0:
         return False
     waits = count[at.WAIT_HEAD] >= 0 and count[at.RUNNING] < limits.max_seqs
     if waits or count[at.PARTIAL] >= 0 or count[at.PREEMPTED_SLOTS] > 0 or count[at.ACCOUNTED] < len(state.trace):

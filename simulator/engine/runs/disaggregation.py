@@ -98,7 +98,7 @@ def _settings(pool: Pool, *, timeout_s: float | None, decodes: bool, routing: Ro
     settings = serving.scheduler_settings(
         pool.deployment,
         kv_blocks=serving.kv_blocks_of(pool.deployment),
-        replicas=pool.replicas * pool.deployment.parallelism.dp_size,
+        replicas=pool.replicas,
         timeout_s=None if decodes else timeout_s,
         routing=Routing.LEAST_OUTSTANDING if unnamed else routing,
     )

@@ -130,18 +130,14 @@ class ServedDeployment:
         trace_steps: int = 0,
         progress: Progress | None = None,
     ) -> ServeResult:
-        """Serve requests. Attention-data-parallel ranks of a replica schedule for themselves and count as replicas."""
+        """Serve requests."""
         deployment, blocks = self.deployment, kv_blocks_of(self.deployment)
         if self.encoders is not None:
             requests = self.encoders.sent_on(requests)
         if deployment.techniques.spec.kv_policy is not None:
             blocks = bounded_blocks(deployment, requests, blocks=blocks)
         settings = scheduler_settings(
-            deployment,
-            kv_blocks=blocks,
-            replicas=self.replicas * deployment.parallelism.dp_size,
-            routing=self.routing,
-            timeout_s=self.timeout_s,
+            deployment, kv_blocks=blocks, replicas=self.replicas, routing=self.routing, timeout_s=self.timeout_s
         )
         settings = tiered(settings, deployment, self.tables)
         if deployment.speculation is not None:
@@ -201,8 +197,7 @@ def tiers_of_run(
     """What the requests of ``result`` found on the device of ``deployment`` and in the tiers below it."""
     if not deployment.engine.kv_tiers:
         return ()
-    ranks = replicas * deployment.parallelism.dp_size
-    settings = scheduler_settings(deployment, kv_blocks=kv_blocks_of(deployment), replicas=ranks)
+    settings = scheduler_settings(deployment, kv_blocks=kv_blocks_of(deployment), replicas=replicas)
     return tier_uses(deployment, tiered(settings, deployment, tables), result.requests, result.run)
 
 
@@ -214,8 +209,10 @@ def scheduler_settings(
     routing: Routing = Routing.ROUND_ROBIN,
     timeout_s: float | None = None,
 ) -> SchedulerSettings:
-    """The event loop's limits and policy from the engine's. Engines without a scheduler serve one batch at a time."""
-    engine = deployment.engine
+    """The event loop's limits and policy from the engine's. Engines without a scheduler serve one batch at a time.
+    Attention-data-parallel ranks schedule for themselves and count as replicas. Left out: that those which share
+    experts wait for each other in pipelines too, and that TensorRT-LLM holds prompts until every rank has one."""
+    engine, parallelism = deployment.engine, deployment.parallelism
     static = engine.scheduler == "static"
     if routing is Routing.PREFIX_AWARE and not engine.prefix_caching:
         raise ignored_option(
@@ -235,7 +232,8 @@ def scheduler_settings(
         batching=Batching.STATIC if static else Batching.CONTINUOUS,
         policy=_POLICIES[engine.scheduler],
         queue_order=_ORDERS[engine.queue_order],
-        replicas=replicas,
+        replicas=replicas * parallelism.dp_size,
+        ranks=1 if static or parallelism.pp_size > 1 else parallelism.ranks_in_step,
         routing=routing,
         request_delay_s=engine.overheads.request_s,
         prompt_token_delay_s=engine.overheads.prompt_token_s,

@@ -48,6 +48,7 @@ class StepClock:
     """Seconds of the steps of one rank.
 
     verify_tokens : tokens that a decoding sequence adds in a step, those of ``tables``
+    shared_s : see ``StepTables``
     """
 
     def __init__(self, tables: StepTables, *, verify_tokens: int = 1) -> None:
@@ -59,6 +60,7 @@ class StepClock:
         self._contexts: list[float] = places.astype(np.float64).tolist()
         self._token_places: list[float] = tables.token_places.tolist()
         self._token_s: list[float] = tables.token_s.tolist()
+        self.shared_s: list[float] = tables.shared_s.tolist()
         self._logits_s: list[float] = tables.logits_s.tolist()
         self._decodes: list[list[float]] = tables.decode_s.tolist()
         self._planes: dict[int, list[list[float]]] = {}

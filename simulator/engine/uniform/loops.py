@@ -29,7 +29,7 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.draft_cost import with_drafts
 from simulator.phases.memory import MemoryPlan, memory_plan, sequence_cache_bytes, sequences_that_fit
 from simulator.phases.step import estimate_step
-from simulator.phases.tabulate import compile_steps, shared_seconds
+from simulator.phases.tabulate import compile_steps
 from simulator.records import dataclass
 from simulator.specs.base import Note
 from simulator.specs.engine.engine import PROMPTS_APART
@@ -158,24 +158,22 @@ def engines_of(
     lengths = float(demand.isl_tokens.mean()), float(demand.osl_tokens.mean())
     drafts = with_drafts(tables, deployment, prompt_tokens=lengths[0], answer_tokens=lengths[1])
     clock = StepClock(drafts, verify_tokens=verify)
-    engine, ranks = deployment.engine, deployment.parallelism.dp_size
-    together = ranks > 1 and deployment.parallelism.ep_size > 1
+    engine, together = deployment.engine, deployment.parallelism.ranks_in_step
     policy = LoopPolicy(
         resident=replica.most,
         step_tokens=replica.step_tokens,
         decodes_beside=engine.scheduler != PROMPTS_APART,
         chunked=engine.chunked_prefill,
         ahead=engine.async_scheduling and engine.scheduler != "static" and replica.lanes == 1,
-        gather_steps=engine.prompt_gather_steps if together else 0,
+        gather_steps=engine.prompt_gather_steps,
         cache_tokens=replica.cache_tokens,
         token_ratio=TokenRatio() if engine.scheduler == PROMPTS_APART and replica.cache_tokens < inf else None,
     )
-    shared = shared_seconds(deployment, decode_tokens=verify) if together else None
     host, *shares = _stage_shares(replica, work=work) if replica.lanes > 1 else [0.0]
-    several = range(copies * (1 if together else ranks))
+    several = range(copies * deployment.parallelism.dp_size // together)
     pipelines = [Pipeline(shares, host=host) if shares else None for _ in several]
     return [
-        Engine(clock, policy=policy, work=work, ranks=ranks if together else 1, expert_s=shared, pipeline=pipeline)
+        Engine(clock, policy=policy, work=work, ranks=together, pipeline=pipeline)
         for pipeline in pipelines
         for _ in range(replica.lanes)
     ]

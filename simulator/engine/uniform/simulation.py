@@ -17,7 +17,6 @@ from math import inf
 from operator import attrgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simulator.engine.uniform.clock import StepClock
 from simulator.engine.uniform.loop_requests import LoopDemand, LoopRecords
@@ -35,20 +34,11 @@ class Engine:
 
     event_s : when what is under way ends, or when an idle engine wakes (infinite where nobody comes)
     seated : requests whose prompt another pool has computed, that have a seat since ``begin``
-    expert_s : seconds by new tokens of what the ranks share, () where there is one rank: every rank waits for the
-        tokens of all, so that their mean counts there and the slowest rank's own everywhere else
     pipeline : that its steps pass, beside those of other engines
     """
 
     def __init__(
-        self,
-        clock: StepClock,
-        *,
-        policy: LoopPolicy,
-        work: LoopWork,
-        ranks: int = 1,
-        expert_s: NDArray[np.float64] | None = None,
-        pipeline: Pipeline | None = None,
+        self, clock: StepClock, *, policy: LoopPolicy, work: LoopWork, ranks: int = 1, pipeline: Pipeline | None = None
     ) -> None:
         self.clock, self.policy = clock, policy
         self._pipeline = pipeline
@@ -57,7 +47,6 @@ class Engine:
         self.busy_s = 0.0
         self.steps = 0
         self._ranks = [Rank(policy, work) for _ in range(ranks)]
-        self._expert_s = expert_s
         self._idle = True
         self._run = self._held = 0
         self._start_s = self._last_start_s = 0.0
@@ -152,9 +141,8 @@ class Engine:
         return self._slowest_s([self._rank_step_s(rank) for rank in self._ranks], tokens=tokens, steps=1)
 
     def _slowest_s(self, seconds: list[float], *, tokens: list[int], steps: int) -> float:
-        shared = self._expert_s
-        if shared is None:
-            return max(seconds)
+        """The slowest rank's own time, and what all share at their mean load."""
+        shared = self.clock.shared_s
         own = max(one - steps * float(shared[count]) for one, count in zip(seconds, tokens, strict=True))
         return own + steps * float(shared[-(-sum(tokens) // len(tokens))])
 

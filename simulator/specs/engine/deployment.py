@@ -40,6 +40,11 @@ class ParallelismSpec(Spec):
         """Accelerators of one replica."""
         return self.tp_size * self.pp_size * self.dp_size * self.cp_size
 
+    @property
+    def ranks_in_step(self) -> int:
+        """Attention-data-parallel ranks that step together, because they share experts; 1 where none wait."""
+        return self.dp_size if self.ep_size > 1 else 1
+
     def named(self, *degrees: str) -> tuple[str, ...]:
         """``PP2``, ``DP4``: those of ``degrees`` (pp, dp, ep, cp) that are above one."""
         return tuple(f"{name.upper()}{size}" for name in degrees if (size := getattr(self, f"{name}_size")) > 1)

@@ -81,6 +81,7 @@ def demands(draw: st.DrawFn) -> Requests:
 @st.composite
 def limits(draw: st.DrawFn) -> SchedulerSettings:
     static = draw(st.integers(0, 5)) == 0
+    replicas = draw(st.integers(1, 3))
     speculation = None if static or draw(st.booleans()) else SpeculativeSteps(verify_tokens=3, acceptance=(0.7, 0.4))
     return SchedulerSettings(
         max_num_batched_tokens=48 if speculation else draw(st.sampled_from([6, 16, 48])),
@@ -93,7 +94,8 @@ def limits(draw: st.DrawFn) -> SchedulerSettings:
         chunked_prefill=draw(st.integers(0, 3)) > 0,
         async_scheduling=not static and draw(st.booleans()),
         batching=Batching.STATIC if static else Batching.CONTINUOUS,
-        replicas=draw(st.integers(1, 3)),
+        replicas=replicas,
+        ranks=1 if static else draw(st.sampled_from([1, replicas])),
         routing=draw(st.sampled_from(list(Routing))),
         timeout_s=draw(st.sampled_from([None, None, 0.3])),
         policy=SchedulerPolicy.CHUNKED_MIXED if static else draw(st.sampled_from(list(SchedulerPolicy))),

@@ -304,7 +304,7 @@ def gap_of(
         limits=_limits(path, overrun),
         options=(*options, *alone),
         bounds=bounds,
-        quality=None if quality is None else quality.note,
+        quality="" if quality is None else quality.note,
         quality_loss=None if quality is None else quality.loss,
         carried_rate_per_s=remaining.rate_per_s,
         spec=None if end is None else _pinned(question, end, path.state, overrun=overrun),

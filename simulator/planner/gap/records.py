@@ -139,7 +139,7 @@ class Gap(Study):
     limits: tuple[GapLimit, ...] = ()
     options: tuple[GapOption, ...] = ()
     bounds: tuple[MissedBound, ...] = ()
-    quality: Note | None = None
+    quality: Note | str = ""
     quality_loss: float | None = None
     carried_rate_per_s: float | None = None
     spec: PlanSpec | None = None

@@ -93,7 +93,7 @@ def _in_answers(gap: Gap) -> tuple[str, ...]:
     if gap.quality_loss == 0:
         return ("price in quality: none, answers stay as published",)
     known = "" if gap.quality_loss is None else f"{percent_text(gap.quality_loss)}, "
-    return (f"price in quality, all together: {known}{note_text(gap.quality or '')}",)
+    return (f"price in quality, all together: {known}{note_text(gap.quality)}",)
 
 
 def _note(gap: Gap) -> str:

@@ -167,7 +167,7 @@ def test_limits_and_single_changes_stand_beside_the_steps() -> None:
     assert [cell.value for cell in limit.cells] == ["--max-gpus (GPUs)", 4.0, 16.0, 8.0]
     (option,) = table("gap_options").rows
     assert (option.cells[2].value, option.cells[4].value) == (8, "no")
-    assert table("gap_options").note == "Nothing serves with it alone: nvfp4 weights."
+    assert table("gap_options").note == "No fleet serves with this change alone: nvfp4 weights."
 
 
 @pytest.mark.parametrize("limit", ["max_gpus", "max_cost_per_hour"])

@@ -73,5 +73,5 @@ def test_values_are_written_by_their_formats(template: str, values: dict[str, ob
 def test_a_text_of_a_profile_is_its_own_sentence() -> None:
     assert fields.note_texts(["as written", Note("idle_clients", {"requests": 4, "clients": 16})]) == [
         "as written",
-        "4 requests for 16 clients: the others send none",
+        "4 requests for 16 clients: some clients send none",
     ]

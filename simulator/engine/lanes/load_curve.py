@@ -197,18 +197,17 @@ class LaneSteps:
         added_s = np.maximum(priced.shared_s - priced.beside_s, 0.0)
         mean_added_s, mean_tokens = SIZE_WEIGHTS @ added_s, SIZE_WEIGHTS @ steps.size_tokens
         # A prompt beyond the budget comes in pieces, each of them a step.
-        prompts_s, all_tokens = (
-            SIZE_WEIGHTS @ (added_s * steps.pieces),
-            SIZE_WEIGHTS @ (steps.size_tokens * steps.pieces),
-        )
+        prompts_s = SIZE_WEIGHTS @ (added_s * steps.pieces)
+        all_tokens = SIZE_WEIGHTS @ (steps.size_tokens * steps.pieces)
         size_variance = SIZE_WEIGHTS @ (added_s / np.maximum(mean_added_s, _TINY)) ** 2 - 1
+        plain_s = priced.plain_s
         own_s = delay_s = prompts_s * new_tokens / all_tokens
         delaying = np.ones_like(own_s)
         if stages > 1 and self.mix.decode_steps > 0:
             from simulator.engine.lanes.pipeline import pipeline  # not needed without stages
 
             own, ahead = prompt_costs(alone), prompt_costs(stage)
-            delay_s = pipeline(
+            rounds = pipeline(
                 mix=self.mix,
                 stages=stages,
                 sequences=nodes,
@@ -216,15 +215,17 @@ class LaneSteps:
                 tokens=own.tokens,
                 added_s=(own.together_s, ahead.together_s),
                 apart=steps.apart,
-            ).delay_s()
+            )
+            delay_s = rounds.delay_s()
             delay_s[0] = own_s[0]
+            plain_s = np.where(nodes > stages, rounds.plain_s().mean(axis=0), plain_s)
             delaying = np.minimum(delay_s / np.maximum(own_s, _TINY), 1.0)
         return LoadCurve(
             mix=self.mix,
             limits=self.limits,
             slots=self.slots,
             limit=self.limit,
-            decode_s=np.interp(every, nodes, priced.plain_s),
+            decode_s=np.interp(every, nodes, plain_s),
             prefill_s=np.interp(every, nodes, delay_s),
             delaying=np.interp(every, nodes, delaying),
             prompt_step_tokens=np.interp(every, nodes, mean_tokens),
@@ -322,7 +323,6 @@ def lane_limits(deployment: Deployment, memory: MemoryPlan) -> LaneLimits:
 
 def lane_curve(deployment: Deployment, *, mix: RequestMix) -> LoadCurve:
     """What requests of a mix cost one lane of ``deployment`` as its batch grows."""
-
     # Needs the methods of speculation, which a plan without any does not import.
     from simulator.phases.draft_cost import per_token_step
 

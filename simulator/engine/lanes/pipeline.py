@@ -65,8 +65,7 @@ class PipelineRounds:
         Reference: [Agrawal2024] pipeline bubbles of unequal micro-batches; [Narayanan2021] schedules without bubbles.
         """
         stages, runs = self.stages, (_RUNS, len(self.sequences))
-        alone_s, stage_s = self._step_s(np.full(runs, 1 / stages), np.zeros(runs))
-        plain_s = np.maximum(alone_s, stages * stage_s)
+        noise, plain_s = self._noise(), self.plain_s()
         usual_s, gaps_s = plain_s, np.tile(plain_s / stages, (stages, 1, 1))
         share = np.full((stages, *runs), 1 / stages)
         waiting, brought, counted_s, decoding = (np.zeros(runs) for _ in range(2 + 2))
@@ -76,7 +75,7 @@ class PipelineRounds:
             waiting = waiting + self._coming(part, evenly=evenly, normal=normal)
             taken = np.minimum(waiting, self.tokens[-1])
             waiting = waiting - taken
-            alone_s, stage_s = self._step_s(share[own], taken)
+            alone_s, stage_s = self._step_s(np.maximum(share[own] + noise[own], 0.0), taken)
             others_s = gaps_s.sum(axis=0) - gaps_s[own]
             gaps_s[own] = np.maximum(stage_s, alone_s - others_s)
             share[own] += _MEMORY * (part - share[own])
@@ -88,6 +87,24 @@ class PipelineRounds:
         delayed_s = np.maximum((counted_s - decoding / stages * plain_s).sum(axis=0), 0.0)
         found: Array = delayed_s / np.maximum(brought.sum(axis=0), 1.0) * self.mix.new_prompt_tokens
         return found
+
+    def _noise(self) -> Array:
+        """What steps have of all sequences beyond an even share [stages, runs, batches]: they come to one or the other
+        by chance, but for the first of each, which spread over the stages."""
+        _, normal = _draws(_ROUNDS * self.stages)
+        beyond = np.maximum(self.sequences - self.stages, 0.0) / self.stages
+        deviates = normal[: self.stages] - normal[: self.stages].mean(axis=0)
+        noise: Array = deviates * np.sqrt(beyond) / np.maximum(self.sequences, 1.0)
+        return noise
+
+    def plain_s(self) -> Array:
+        """A round in which nobody has a prompt, [runs, batches] [s]: until the longest step has passed all stages, or
+        each stage has served all."""
+        nothing = np.zeros((_RUNS, len(self.sequences)))
+        shares = np.maximum(1 / self.stages + self._noise(), 0.0)
+        alone_s, stage_s = zip(*(self._step_s(share, nothing) for share in shares), strict=True)
+        plain_s: Array = np.maximum(np.max(alone_s, axis=0), np.sum(stage_s, axis=0))
+        return plain_s
 
     def _coming(self, part: Array, *, evenly: Array, normal: Array) -> Array:
         """Tokens of the prompts that come in a part of a round, as many as sequences end: Poisson arrivals, of which

@@ -118,3 +118,21 @@ def test_a_replica_of_stages_has_one_scheduler() -> None:
     mix = RequestMix(isl=LengthDistribution(mean_tokens=500), osl=LengthDistribution(mean_tokens=100))
     assert lanes(deployment) == 1
     assert lane_curve(deployment, mix=mix).slots == deployment.engine.max_num_seqs
+
+
+def test_uneven_steps_hold_all_up_but_not_those_that_have_a_stage_each() -> None:
+    """A round lasts as long as its longest step: steps that grow with their sequences make it longer than even ones."""
+    sequences = np.array([4.0, 40.0])
+    step_s = np.array([0.01, 0.1])
+    found = pipeline(
+        mix=RequestMix(isl=LengthDistribution(mean_tokens=10.0), osl=LengthDistribution(mean_tokens=100.0)),
+        stages=4,
+        sequences=sequences,
+        plain_s=(step_s, step_s / 4),
+        tokens=np.array([[0.0, 0.0], [1e3, 1e3]]),
+        added_s=(np.zeros((2, 2)), np.zeros((2, 2))),
+        apart=False,
+    ).plain_s()
+    assert found[:, 0] == pytest.approx(0.01)
+    assert (found[:, 1] >= 0.1 - 1e-9).all()
+    assert found[:, 1].mean() > 0.11

@@ -63,11 +63,11 @@ def inlined(function: Function) -> Function:
     return function
 
 
-def in_place_of(called: Callable[..., Any]) -> Callable[[Function], Function]:
-    """Let machine code run the decorated function where Python runs ``called``, which works on whole arrays."""
+def in_place_of(called: Callable[..., Any], *, inline: bool = False) -> Callable[[Function], Function]:
+    """Let machine code run the decorated function where Python runs ``called``, which suits Python better."""
 
     def decorated(function: Function) -> Function:
-        _PARTS.append((called, function, _INNER))
+        _PARTS.append((called, function, {"forceinline": True, **_INNER} if inline else _INNER))
         return function
 
     return decorated

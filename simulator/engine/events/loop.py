@@ -25,6 +25,7 @@ from simulator.engine.events.compilation import (
     WORTH_COMPILING_REQUESTS,
     Loop,
     compiled,
+    in_place_of,
     inlined,
 )
 from simulator.engine.events.request_life import pop_follow_up, push_follow_up, slot_of
@@ -52,6 +53,17 @@ def replica_state(stack: Any, replica: int) -> Any:
         stack.trace[replica],
         stack.series[replica],
     )
+
+
+def _state_of(stack: Any, head: Any, first: int, rank: int) -> Any:
+    """The state of a rank of those that step together, of which that of the first is at hand."""
+    return head if rank == first else replica_state(stack, rank)
+
+
+@in_place_of(_state_of, inline=True)
+def _state_read_anew(stack: Any, head: Any, first: int, rank: int) -> Any:
+    # One of two states lies in memory, one of an array in registers.
+    return replica_state(stack, rank)
 
 
 @inlined
@@ -121,7 +133,7 @@ def _form_steps(
         more = count[at.LAUNCHED] - count[at.RETURNED] < limits.depth
         loaded_s = np.inf
         for rank in range(first, last):
-            state = head if rank == first else replica_state(stack, rank)
+            state = _state_of(stack, head, first, rank)
             own, start_s = state.count, state.span_s[:, at.STEP_START_S]
             while own[at.ACCOUNTED] < own[at.LAUNCHED] and (
                 limits.counted_ahead or start_s[own[at.ACCOUNTED] & limits.step_mask] <= now_s
@@ -133,7 +145,7 @@ def _form_steps(
                 loaded_s = min(loaded_s, _next_arrival_of_blocks(state, fate, limits))
         if formed:
             for rank in range(first, last):
-                launch(head if rank == first else replica_state(stack, rank), limits, tables, now_s)
+                launch(_state_of(stack, head, first, rank), limits, tables, now_s)
             if limits.ranks > 1:
                 keep_pace(stack, limits, tables, first)
             continue
@@ -163,7 +175,7 @@ def _advance(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, ta
         while clock[at.NOW_S] < until_s and not crossed:
             now_s = clock[at.NOW_S]
             for rank in range(place, place + limits.ranks):
-                state = head if rank == place else replica_state(stack, rank)
+                state = _state_of(stack, head, place, rank)
                 own, own_ends_s = state.count, state.span_s[:, at.STEP_END_S]
                 while own[at.RETURNED] < own[at.LAUNCHED] and own_ends_s[own[at.RETURNED] & limits.step_mask] <= now_s:
                     _return_step(scheduler, state, demand, fate, limits, now_s)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.engine.lanes.load_curve import lane_curve
+from simulator.engine.lanes.load_curve import SlotLimit, lane_curve, saturation
 from simulator.engine.runs.answers import answer
+from simulator.engine.runs.serving import ServedDeployment
 from simulator.engine.uniform.loop_requests import LoopDemand, LoopLengths
 from simulator.engine.uniform.loops import closed_loop, offline, static_batch
 from simulator.engine.uniform.record import UniformRun
@@ -24,6 +25,7 @@ from simulator.specs.model.loading import load_model
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.traffic.lengths import LengthDistribution, RequestMix
+from simulator.traffic.workload_requests import requests_of_mix
 from tests.for_every import for_every
 
 METHODS = ("draft", "eagle", "medusa", "ngram", "lookahead", "rest", "blockwise")
@@ -217,3 +219,23 @@ def test_served_workloads_gain_too() -> None:
     adaptive = scenario(**changes, **served, techniques={"speculation": {"method": "ngram", "adaptive": True}})
     with pytest.raises(RoofcastError, match="same number of guesses"):
         answer(adaptive)
+
+
+@pytest.mark.parametrize("acceptance", [0.0, 0.8])
+def test_guesses_take_their_part_of_the_token_budget_in_the_steady_state_too(acceptance: float) -> None:
+    mix = RequestMix(
+        isl=LengthDistribution(mean_tokens=600.0, cv=0.5), osl=LengthDistribution(mean_tokens=60.0, cv=0.5)
+    )
+    guesses = SpeculationSpec(method="eagle", k=4, acceptance=acceptance)
+    deployment = deploy(
+        model=load_model("llama-3.1-8b"),
+        hardware=load_hardware("h100"),
+        engine=EngineSpec(max_num_seqs=64, max_num_batched_tokens=512),
+        techniques=TechniquesSpec(speculation=guesses),
+    )
+    found = saturation(lane_curve(deployment, mix=mix))
+    assert found.limit == SlotLimit.TOKEN_BUDGET
+    requests = requests_of_mix(mix, rate_per_s=1.15 * found.rate_per_s, count=4000, seed=0)
+    carried = ServedDeployment(deployment=deployment).run(requests).overall
+    assert carried.saturated
+    assert carried.requests_per_s == pytest.approx(found.rate_per_s, rel=0.05)

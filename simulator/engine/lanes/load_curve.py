@@ -17,7 +17,6 @@ from simulator.engine.lanes.pricing import (
     LaneCosts,
     NodeSteps,
     Places,
-    PricedNodes,
     PromptCosts,
     StepTimes,
     node_steps,
@@ -50,6 +49,9 @@ class LaneLimits:
     """Limits and host costs of one lane.
 
     sequences : max_num_seqs; batched_tokens : max_num_batched_tokens; kv_tokens : tokens its cache holds (may be inf)
+    sequence_tokens : of the budget that a decoding sequence takes
+    round_steps : tokens that a sequence gets in a round of speculation. A step is the part of it for one of them, and
+        has that part of the budget, though prompts come in pieces as large as a round takes
     block_tokens : of a KV block; request_s, prompt_token_s : host time per request and per prompt token [s]
     graph_sequences : largest batch that CUDA graphs pad to their sizes, 0 without them
     prompts_apart : prompts have steps of their own, in which nobody decodes
@@ -58,8 +60,10 @@ class LaneLimits:
     """
 
     sequences: int
-    batched_tokens: int
+    batched_tokens: float
     kv_tokens: float
+    sequence_tokens: float = 1.0
+    round_steps: float = 1.0
     block_tokens: int = 1
     request_s: float = 0.0
     prompt_token_s: float = 0.0
@@ -145,9 +149,10 @@ def kv_slots(mix: RequestMix, *, limits: LaneLimits, kv_tokens: Array | float | 
     return fitting
 
 
-def filled_sequences(mix: RequestMix, *, batched_tokens: Array | float) -> Array:
-    """Decoding sequences beside whose prompts every step is filled to its token budget, B (O - 1) / (I + O - 1)."""
-    filled: Array = np.asarray(batched_tokens * mix.decode_steps / (mix.new_prompt_tokens + mix.decode_steps))
+def filled_sequences(mix: RequestMix, *, batched_tokens: Array | float, sequence_tokens: float = 1.0) -> Array:
+    """Decoding sequences beside whose prompts every step is filled to its token budget, B (O - 1) / (I + s (O - 1))."""
+    tokens = mix.new_prompt_tokens + sequence_tokens * mix.decode_steps
+    filled: Array = np.asarray(batched_tokens * mix.decode_steps / tokens)
     return filled
 
 
@@ -158,7 +163,7 @@ def kv_tokens_for_one(mix: RequestMix, *, limits: LaneLimits) -> float:
 
 def _slots(mix: RequestMix, *, limits: LaneLimits) -> tuple[int, SlotLimit]:
     by_memory = float(kv_slots(mix, limits=limits))
-    by_tokens = (limits.batched_tokens - 1) * limits.stages
+    by_tokens = int((limits.batched_tokens - 1) / limits.sequence_tokens) * limits.stages
     if min(limits.sequences, by_tokens) > by_memory:
         return int(by_memory), SlotLimit.KV_MEMORY
     if by_tokens < limits.sequences:
@@ -191,8 +196,10 @@ class LaneSteps:
         steps, new_tokens, stages = self.at, self.mix.new_prompt_tokens, self.limits.stages
         priced = alone = stage = steps.priced(seconds if stages == 1 else seconds[0])
         if stages > 1:
+            from simulator.engine.lanes.pipeline import beside_others
+
             stage = steps.priced(seconds[1])
-            priced = _beside_others(alone, stage)
+            priced = beside_others(alone, stage)
         nodes, every = steps.nodes, np.arange(self.slots + 1)
         added_s = np.maximum(priced.shared_s - priced.beside_s, 0.0)
         mean_added_s, mean_tokens = SIZE_WEIGHTS @ added_s, SIZE_WEIGHTS @ steps.size_tokens
@@ -204,22 +211,14 @@ class LaneSteps:
         own_s = delay_s = prompts_s * new_tokens / all_tokens
         delaying = np.ones_like(own_s)
         if stages > 1 and self.mix.decode_steps > 0:
-            from simulator.engine.lanes.pipeline import pipeline  # not needed without stages
+            from simulator.engine.lanes.pipeline import priced_rounds  # not needed without stages
 
-            own, ahead = prompt_costs(alone), prompt_costs(stage)
-            rounds = pipeline(
-                mix=self.mix,
-                stages=stages,
-                sequences=nodes,
-                plain_s=(alone.plain_s, stage.plain_s),
-                tokens=own.tokens,
-                added_s=(own.together_s, ahead.together_s),
-                apart=steps.apart,
-            )
+            rounds = priced_rounds(alone, stage, prompt_costs(alone), prompt_costs(stage), mix=self.mix, stages=stages)
             delay_s = rounds.delay_s()
             delay_s[0] = own_s[0]
             plain_s = np.where(nodes > stages, rounds.plain_s().mean(axis=0), plain_s)
             delaying = np.minimum(delay_s / np.maximum(own_s, _TINY), 1.0)
+        filled_s = stage.full_s + (self.limits.round_steps - 1) * stage.beside_s
         return LoadCurve(
             mix=self.mix,
             limits=self.limits,
@@ -230,25 +229,17 @@ class LaneSteps:
             delaying=np.interp(every, nodes, delaying),
             prompt_step_tokens=np.interp(every, nodes, mean_tokens),
             size_variance=np.interp(every, nodes, np.maximum(size_variance, 0.0)),
-            full_prompt_s=np.interp(every, nodes, stage.full_s * new_tokens / steps.room_tokens),
+            full_prompt_s=np.interp(every, nodes, filled_s * new_tokens / steps.room_tokens),
             costs=prompt_costs(priced),
             nodes=nodes,
         )
 
 
-def _beside_others(alone: PricedNodes, stage: PricedNodes) -> PricedNodes:
-    """Steps of a pipeline: until each stage has served all under way, and one with prompts as long at least."""
-    plain_s = np.maximum(alone.plain_s, alone.steps.under_way * stage.plain_s)
-    least_s = alone.beside_s if alone.steps.apart else plain_s
-    shared_s, full_s, fresh_s = (
-        np.maximum(each, least_s) for each in (alone.shared_s, alone.full_s, alone.fresh_full_s)
-    )
-    return replace(alone, plain_s=plain_s, beside_s=least_s, shared_s=shared_s, full_s=full_s, fresh_full_s=fresh_s)
-
-
 def lane_steps(mix: RequestMix, *, limits: LaneLimits) -> LaneSteps:
     """What has to be priced of a lane under ``limits``."""
     slots, limit = _slots(mix, limits=limits)
+    nodes = _nodes(slots) if mix.decode_steps > 0 else np.zeros(1)
+    guessed = (limits.round_steps * limits.sequence_tokens - 1) * nodes / limits.stages
     return LaneSteps(
         mix=mix,
         limits=limits,
@@ -256,8 +247,8 @@ def lane_steps(mix: RequestMix, *, limits: LaneLimits) -> LaneSteps:
         limit=limit,
         at=node_steps(
             mix=mix,
-            nodes=_nodes(slots) if mix.decode_steps > 0 else np.zeros(1),
-            batched_tokens=limits.batched_tokens,
+            nodes=nodes,
+            batched_tokens=limits.round_steps * limits.batched_tokens - guessed,
             graph_sequences=limits.graph_sequences,
             apart=limits.prompts_apart and mix.decode_steps > 0,
             stages=limits.stages,
@@ -290,7 +281,8 @@ def saturation(curve: LoadCurve) -> Saturation:
         return Saturation(rate_per_s=float(1 / curve.full_prompt_s[0]), sequences=0.0, limit=SlotLimit.TOKEN_BUDGET)
     filled = float(curve.slots)
     if not curve.limits.prompts_apart:
-        filled = curve.limits.stages * float(filled_sequences(mix, batched_tokens=curve.limits.batched_tokens))
+        budget, each = curve.limits.batched_tokens, curve.limits.sequence_tokens
+        filled = curve.limits.stages * float(filled_sequences(mix, batched_tokens=budget, sequence_tokens=each))
     sequences = min(float(curve.slots), filled)
     by_slots = float(np.interp(sequences, np.arange(1, curve.slots + 1), curve.rates_per_s))
     by_budget = float(1 / np.interp(sequences, np.arange(curve.slots + 1), curve.full_prompt_s))
@@ -304,18 +296,24 @@ def lane_step_s(estimate: StepEstimate) -> Array:
     return np.stack((estimate.step_s, estimate.interval_s)) if len(estimate.stage_s) > 1 else estimate.step_s
 
 
-def lane_limits(deployment: Deployment, memory: MemoryPlan) -> LaneLimits:
+def lane_limits(deployment: Deployment, memory: MemoryPlan, *, mix: RequestMix) -> LaneLimits:
     """Limits of a scheduler of ``deployment``."""
-    engine = deployment.engine
+    engine, guesses = deployment.engine, deployment.speculation
+    apart = engine.scheduler == PROMPTS_APART
+    # Adaptive rounds end where one token at a time is faster.
+    rounds = guesses is not None and mix.decode_steps > 0 and not (apart or guesses.spec.adaptive)
+    gained, verified = (guesses.plan.mean_tokens, guesses.plan.verify_tokens) if guesses and rounds else (1.0, 1)
     return LaneLimits(
         sequences=memory.running_sequences,
-        batched_tokens=engine.max_num_batched_tokens,
+        batched_tokens=engine.max_num_batched_tokens / gained,
+        sequence_tokens=verified / gained,
+        round_steps=gained,
         kv_tokens=memory.kv_capacity_tokens if memory.kv_bytes_per_token else float("inf"),
         block_tokens=engine.block_size_tokens,
         request_s=engine.overheads.request_s,
         prompt_token_s=engine.overheads.prompt_token_s,
         graph_sequences=0 if engine.eager else min(engine.cuda_graph_max_sequences, 2 * engine.max_num_seqs),
-        prompts_apart=engine.scheduler == PROMPTS_APART,
+        prompts_apart=apart,
         full_length=engine.reserves_full_length,
         stages=deployment.parallelism.pp_size,
     )
@@ -329,7 +327,7 @@ def lane_curve(deployment: Deployment, *, mix: RequestMix) -> LoadCurve:
     def step_times(step: StepShape) -> Array:
         return per_token_step(deployment, step, seconds=lane_step_s)
 
-    return load_curve(step_times, mix=mix, limits=lane_limits(deployment, memory_plan(deployment)))
+    return load_curve(step_times, mix=mix, limits=lane_limits(deployment, memory_plan(deployment), mix=mix))
 
 
 def lanes(deployment: Deployment) -> int:
@@ -355,6 +353,7 @@ class Lanes:
     mix: RequestMix
     slots: Places
     batched_tokens: Array
+    sequence_tokens: Array
     kv_tokens: Array
     held_tokens: Array
     request_s: Array
@@ -383,7 +382,8 @@ def stack(curves: Sequence[LoadCurve]) -> Lanes:
     return Lanes(
         mix=mix,
         slots=np.array([curve.slots for curve in curves], dtype=np.intp),
-        batched_tokens=np.array([float(limit.batched_tokens) for limit in limits]),
+        batched_tokens=np.array([limit.batched_tokens for limit in limits]),
+        sequence_tokens=np.array([limit.sequence_tokens for limit in limits]),
         kv_tokens=np.array([limit.kv_tokens for limit in limits]),
         held_tokens=np.array([held_tokens(mix, limits=limit) for limit in limits]),
         request_s=np.array([limit.request_s for limit in limits]),

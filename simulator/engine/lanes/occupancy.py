@@ -56,7 +56,8 @@ class LaneRows:
 
     def room_tokens(self, decoding: Array) -> Array:
         """What the budget of a step leaves to prompts beside its share of ``decoding`` sequences in each row."""
-        return np.maximum(self.batched_tokens - self.beside(decoding) / self.stages, 1.0)
+        taken = self.lanes.sequence_tokens[self.of] * self.beside(decoding)
+        return np.maximum(self.batched_tokens - taken / self.stages, 1.0)
 
     def beside(self, decoding: Array) -> Array:
         """What of ``decoding``, sequences or seconds of a plain step in each row, goes on in a step with prompts."""

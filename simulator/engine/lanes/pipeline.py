@@ -7,8 +7,10 @@ arrives meanwhile is in the next one. Steps that are longer than others are join
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -162,3 +164,26 @@ def pipeline(
         rises_s=np.diff(np.stack(added_s, axis=-1), axis=0) / np.maximum(pieces, 1.0)[:, :, None],
         apart=apart,
     )
+
+
+def priced_rounds(alone: Any, stage: Any, own: Any, ahead: Any, *, mix: RequestMix, stages: int) -> PipelineRounds:
+    """The pipeline of steps that were priced at nodes, through all stages and for one of them."""
+    return pipeline(
+        mix=mix,
+        stages=stages,
+        sequences=alone.steps.nodes,
+        plain_s=(alone.plain_s, stage.plain_s),
+        tokens=own.tokens,
+        added_s=(own.together_s, ahead.together_s),
+        apart=alone.steps.apart,
+    )
+
+
+def beside_others(alone: Any, stage: Any) -> Any:
+    """Steps of a pipeline: until each stage has served all under way, and one with prompts as long at least."""
+    plain_s = np.maximum(alone.plain_s, alone.steps.under_way * stage.plain_s)
+    least_s = alone.beside_s if alone.steps.apart else plain_s
+    shared_s, full_s, fresh_s = (
+        np.maximum(each, least_s) for each in (alone.shared_s, alone.full_s, alone.fresh_full_s)
+    )
+    return replace(alone, plain_s=plain_s, beside_s=least_s, shared_s=shared_s, full_s=full_s, fresh_full_s=fresh_s)

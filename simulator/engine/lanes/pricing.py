@@ -186,7 +186,7 @@ class PricedNodes:
 
 
 def node_steps(
-    *, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequences: int, apart: bool = False, stages: int = 1
+    *, mix: RequestMix, nodes: Array, batched_tokens: Array, graph_sequences: int, apart: bool = False, stages: int = 1
 ) -> NodeSteps:
     """Every kind of step at every node.
 

@@ -181,7 +181,8 @@ def _tpot_s(lane: LaneState, *, decode_steps: Array, joined_s: Array) -> Array:
     met = _sequences_met(lane, decode_steps=decode_steps, prompt_variance=prompt_variance)
     plain_s, prefill_s, full_s = rows.at_each(met, lanes.decode_s, lanes.prefill_s, lanes.full_prompt_s)
     stages = rows.stages[:, None]
-    fullest_s = stages * full_s * np.maximum(rows.batched_tokens[:, None] - met / stages, 1.0) / mix.new_prompt_tokens
+    taken = lanes.sequence_tokens[rows.of][:, None] * met
+    fullest_s = stages * full_s * np.maximum(rows.batched_tokens[:, None] - taken / stages, 1.0) / mix.new_prompt_tokens
     fullest_s[rows.prompts_apart] = np.inf  # many such steps may pass between two that decode
     load = np.minimum(rates * prefill_s, HIGHEST_LOAD)
     # An answer of two tokens ends before the prompts that came during its own can be in its way.

@@ -165,7 +165,7 @@ def kept_share(deployment: Deployment, *, mix: RequestMix) -> float:
 
 def bounded_limits(deployment: Deployment, memory: MemoryPlan, *, mix: RequestMix) -> LaneLimits:
     """Limits of a lane; a policy that drops tokens lets the same memory hold more of them."""
-    limits = lane_limits(deployment, memory)
+    limits = lane_limits(deployment, memory, mix=mix)
     return replace(limits, kv_tokens=limits.kv_tokens / kept_share(deployment, mix=mix))
 
 

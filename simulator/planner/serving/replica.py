@@ -279,12 +279,13 @@ def slot_refusal(candidate: Candidate, memory: MemoryPlan, *, curve: LoadCurve) 
         return None
     limits = curve.limits
     if curve.limit is SlotLimit.TOKEN_BUDGET:
+        budget, taken = (round(limits.round_steps * count) for count in (limits.batched_tokens, limits.sequence_tokens))
         message = (
-            f"a token budget of {limits.batched_tokens} per step is 1 too small: 2 are the least, "
-            "one for a decoding sequence and one for a prompt"
+            f"a token budget of {budget} per step is {taken + 1 - budget} too small: {taken + 1} are the least, "
+            f"{'one' if taken == 1 else taken} for a decoding sequence and one for a prompt"
         )
         refusal = InfeasibleError(message, field=Option("max_num_batched_tokens"), code="token_budget")
-        return refuse(candidate, refusal, excess=1 / limits.batched_tokens)
+        return refuse(candidate, refusal, excess=(taken + 1 - budget) / budget)
     needed = kv_tokens_for_one(curve.mix, limits=limits)
     short_bytes = (needed - limits.kv_tokens) * memory.kv_bytes_per_token
     message = (

@@ -11,6 +11,7 @@ import pytest
 from simulator.errors import FileError, ProfileError, RoofcastError
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand, read_objectives
 from simulator.planner.search.question import resolve
+from simulator.reports.words.fields import note_text
 from simulator.reports.words.plan_inputs import plan_input, warning_texts
 from simulator.specs.base import ValueOrigin
 from simulator.specs.question.plan import plan_spec
@@ -182,7 +183,7 @@ class TestDemand:
         kind = CHAT if preset.name == "Batch" else preset
         assert (demand.mix.isl.cv, demand.mix.osl.cv) == (kind.isl_cv, kind.osl_cv)
         (said,) = [plan_input(item).source for item in demand.assumptions if item.key == "isl_tokens"]
-        assert said == f"mean given; cv default of {kind.word}: {kind.source}"
+        assert said == f"mean given; cv default of {kind.word}: {note_text(kind.source)}"
         _, held = read_objectives(plan_spec({"rps": 1}), mix=demand.mix)
         assert held.detail == kind, "lengths vary as the kind does whose objectives are held"
 

@@ -65,6 +65,20 @@ def pair(asked: Question, *, prefill: int = 0, decode: int = 0) -> Disaggregated
     return outcome
 
 
+@pytest.mark.parametrize("engine", ["sglang", "vllm", "tensorrt-llm"])
+@pytest.mark.parametrize("hardware", ["mi325x", "h200"])
+def test_pools_and_replicas_that_a_plan_compares_run_one_release(hardware: str, engine: str) -> None:
+    if (hardware, engine) == ("mi325x", "tensorrt-llm"):
+        return
+    asked = {"hardware": hardware, "engine": engine}
+    both, alone, pools = (
+        {item.engine.version for item in tried(question(serving=serving, **asked))}
+        for serving in (("aggregated", "disaggregated"), ("aggregated",), ("disaggregated",))
+    )
+    assert both == alone == pools
+    assert len(both) == 1
+
+
 def seen(
     shape: Disaggregated,
     decode_rates: Sequence[float],

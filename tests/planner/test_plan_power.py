@@ -94,7 +94,7 @@ def test_a_search_over_all_leaves_out_what_does_not_run_on_so_little() -> None:
 
 @pytest.mark.parametrize(
     ("watts", "code", "said"),
-    [(700.0, "no_effect", "none of them draws more than 700 W"), (70.0, "out_of_range", "allowed: above the 79.31 W")],
+    [(700.0, "no_effect", "none of them draws more than 700 W"), (70.0, "out_of_range", "allowed: above the 107.8 W")],
 )
 def test_limits_out_of_range_are_refused_in_a_line(watts: float, code: str, said: str) -> None:
     with pytest.raises(RoofcastError, match=said) as refused:

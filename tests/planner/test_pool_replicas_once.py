@@ -10,7 +10,7 @@ import pytest
 from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.candidate import Candidate
 from simulator.planner.search import usual_search
-from simulator.planner.search.candidates import candidates, in_pools, platforms
+from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import resolve
 from simulator.planner.search.usual_search import evaluate_all
 from simulator.planner.serving import capacity, disaggregated
@@ -21,7 +21,7 @@ from tests.for_every import for_every
 def test_pairs_of_one_search_share_their_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = resolve(plan_spec({"rps": 21, "model": "llama-3.1-8b", "hardware": "h100", "isl": 777, "osl": 111}))
     (platform,) = platforms(asked.spec)
-    single = [in_pools(item, profiles=None) for item in candidates(asked.spec, model=asked.model, platform=platform)]
+    single = candidates(asked.spec, model=asked.model, platform=platform)
     pairs = [replace(decode, prefill=prefill) for decode in single[:2] for prefill in single[:2]]
     priced: list[str] = []
     prepare = disaggregated.prepare_all
@@ -62,7 +62,7 @@ def test_pairs_that_are_not_worked_out_take_no_less(fields: dict[str, object]) -
     )
     (platform,) = platforms(asked.spec)
     shown = usual_search.try_pair(asked, platform, platform).sized
-    single = [in_pools(item, profiles=None) for item in candidates(asked.spec, model=asked.model, platform=platform)]
+    single = candidates(asked.spec, model=asked.model, platform=platform)
     every = evaluate_all(asked, [replace(decode, prefill=prefill) for decode in single for prefill in single]).sized
     assert 0 < len(shown) < len(every)
     assert sorted(item.devices for item in shown) == sorted(item.devices for item in every)[: len(shown)]

@@ -13,7 +13,7 @@ from simulator.phases.draft_cost import per_token_step
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step
 from simulator.planner.candidate import Platform, Variant
-from simulator.planner.search.candidates import platforms
+from simulator.planner.search.candidates import engine_on, platforms
 from simulator.planner.search.question import Question, resolve, search_space
 from simulator.planner.search.screen_tables import ScreenTable, TableMaker, screened_steps
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -36,11 +36,12 @@ def question(model: str = "llama-3.1-8b", **fields: object) -> Question:
 @cache
 def maker(model: str = "llama-3.1-8b") -> TableMaker:
     asked = question(model)
+    compared = platforms(asked.spec)
     return TableMaker(
+        {item: engine_on(asked.spec, item) for item in compared},
         model=asked.model,
         mix=asked.demand.mix,
-        space=search_space(asked.spec, model=asked.model, platforms=platforms(asked.spec)),
-        engine=EngineSpec(),
+        space=search_space(asked.spec, model=asked.model, platforms=compared),
         profiles=None,
     )
 
@@ -104,7 +105,7 @@ class TestTables:
             hardware=platform().hardware,
             parallelism=ParallelismSpec(tp_size=tp),
             precision=variant.precision,
-            engine=EngineSpec(),
+            engine=engine_on(question().spec, platform()),
         )
         alone_s = estimate_step(deployment, maker().steps.step).step_s
         together_s = np.concatenate([found.decode_s, found.shared_s.ravel(), found.full_s.ravel()])
@@ -113,7 +114,10 @@ class TestTables:
     def test_with_speculation_it_is_the_pace_of_a_token(self) -> None:
         found = some(table(GUESSING))
         deployment = deploy(
-            model=question().model, hardware=platform().hardware, techniques=GUESSING.techniques, engine=EngineSpec()
+            model=question().model,
+            hardware=platform().hardware,
+            techniques=GUESSING.techniques,
+            engine=engine_on(question().spec, platform()),
         )
         alone_s = per_token_step(deployment, maker().steps.step, seconds=lambda found: found.step_s)
         np.testing.assert_allclose(found.decode_s, alone_s[: len(found.decode_s)], rtol=1e-6)
@@ -124,7 +128,7 @@ class TestTables:
         assert (found.decode_s[None] < found.shared_s).all()
         assert (found.shared_s <= found.full_s + 1e-12).all()
         # One row and two rows of a matrix product take the same weights: within rounding of the kernels' tables.
-        assert (found.decode_s[2:] > 0.999 * found.decode_s[1:-1]).all()
+        assert (found.decode_s[2:] > 0.99 * found.decode_s[1:-1]).all()
 
     def test_the_cache_is_what_the_memory_plan_leaves(self) -> None:
         found = some(table(tp=2))
@@ -158,13 +162,7 @@ class TestTables:
 
     def test_together_and_one_by_one_are_the_same(self) -> None:
         pairs = [(ParallelismSpec(tp_size=tp), variant) for tp in (1, 2) for variant in (PLAIN, FP8)]
-        fresh = TableMaker(
-            model=question().model,
-            mix=question().demand.mix,
-            space=search_space(question().spec, model=question().model, platforms=platforms(question().spec)),
-            engine=EngineSpec(),
-            profiles=None,
-        )
+        fresh = maker.__wrapped__()
         together = fresh.tables(platform("l4"), pairs)
         for spread, variant in pairs:
             alone = table(variant, tp=spread.tp_size, hardware="l4")

@@ -116,7 +116,7 @@ class TestAxes:
 
     def test_what_would_meet_the_limits_is_said_of_halves_too(self) -> None:
         fields: dict[str, object] = {"model": "deepseek-v2-lite", "weights": "bf16", "tp": 1, "dp": (1, 8), "rps": 300}
-        with pytest.raises(GapError, match="at least 16 GPUs"):
+        with pytest.raises(GapError, match="at least 8 GPUs"):
             planned(**fields, two_batch_overlap=True, max_gpus=1)
 
     def test_halves_of_a_step_save_where_servers_exchange_tokens_and_their_flag_is_said(self) -> None:

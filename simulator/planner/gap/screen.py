@@ -15,7 +15,7 @@ from simulator.planner.fleet.fleet import Sized
 from simulator.planner.gap.changes import GapChange, GapState, single_changes
 from simulator.planner.gap.limits import Overrun, option_of, screened_overrun
 from simulator.planner.gap.records import GapOption
-from simulator.planner.search.candidates import asked_engine, platforms
+from simulator.planner.search.candidates import engine_on, platforms
 from simulator.planner.search.question import (
     WIDE_SEQUENCES,
     WIDE_TOKENS,
@@ -65,7 +65,7 @@ class GapScreen:
             names = {item.hardware.name for item in offered}
             self._all = (*offered, *(item for item in self._asked if item.hardware.name not in names))
         self._usual = {
-            item.hardware.name: own_limits(asked_engine(spec), item, profiles=spec.profiles) for item in self._all
+            item.hardware.name: own_limits(engine_on(spec, item), item, profiles=spec.profiles) for item in self._all
         }
         running, budgets = (set(values) for values in zip(*self._usual.values(), strict=True))
         given = {spec.max_num_batched_tokens} if spec.max_num_batched_tokens else set()
@@ -91,10 +91,10 @@ class GapScreen:
     def _maker(self) -> TableMaker:
         question = self.question
         return TableMaker(
+            {item: engine_on(question.spec, item) for item in self._all},
             model=question.model,
             mix=question.demand.mix,
             space=self._space,
-            engine=asked_engine(question.spec),
             profiles=question.spec.profiles,
         )
 

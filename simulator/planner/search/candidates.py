@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
+from typing import get_args
 
 from simulator.errors import Option, ProfileError, RoofcastError, contradiction, no_effect, plain_word
 from simulator.operators.formats.schemes import fp4_scheme
@@ -15,7 +15,7 @@ from simulator.operators.parallelism import check_parallelism as check_degrees
 from simulator.planner.candidate import NO_TECHNIQUES, Candidate, Platform
 from simulator.specs.base import Assumption, Same, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import EngineSpec, load_engine, named_engine, with_feature
+from simulator.specs.engine.engine import EngineSpec, Feature, load_engine, named_engine, with_feature
 from simulator.specs.hardware.accelerator import (
     AcceleratorSpec,
     ServerSpec,
@@ -188,11 +188,17 @@ def asked_engine(spec: PlanSpec) -> EngineSpec:
     return named_engine(spec.engine).model_copy(update=fields)
 
 
-def _engines(spec: PlanSpec, platform: Platform, tried: Sequence[TechniquesSpec]) -> tuple[EngineSpec, ...]:
-    """Of one release, whichever of the techniques asks for it: none of them is worth what a release is."""
-    asked = asked_engine(spec).model_copy(update={"max_num_batched_tokens": spec.max_num_batched_tokens})
-    if any(item.speculation for item in tried):
-        asked = with_feature(asked, "speculation", vendor=platform.hardware.vendor, profiles=spec.profiles)
+def engine_on(spec: PlanSpec, platform: Platform) -> EngineSpec:
+    """The asked engine in a release that knows all that a plan may compare on a platform, guesses and pools beside
+    replicas: none of them is worth what a release is."""
+    engine = asked_engine(spec)
+    for feature in get_args(Feature):
+        engine = with_feature(engine, feature, vendor=platform.hardware.vendor, profiles=spec.profiles)
+    return engine
+
+
+def _engines(spec: PlanSpec, platform: Platform) -> tuple[EngineSpec, ...]:
+    asked = engine_on(spec, platform).model_copy(update={"max_num_batched_tokens": spec.max_num_batched_tokens})
     return tuple(
         asked.model_copy(
             update={"max_num_seqs": max_num_seqs, "kv_allocation": None if allocation == "paged" else allocation}
@@ -243,7 +249,6 @@ def check_parallelism(spec: PlanSpec, *, model: ModelSpec) -> None:
 
 def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: bool = False) -> tuple[Candidate, ...]:
     """Replicas to try on one platform, the smallest first. ``large`` adds what only big link domains can hold."""
-    choices = technique_choices(spec)
     found = (
         Candidate(
             platform=platform,
@@ -261,8 +266,8 @@ def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: b
             sorted(set(spec.ep_size)) or (None,),
             sorted(set(spec.cp_size)) or (1,),
             precisions(spec, model=model, hardware=platform.hardware),
-            choices,
-            _engines(spec, platform, choices),
+            technique_choices(spec),
+            _engines(spec, platform),
         )
         if spec.dp_size or dp_size == 1 or tp_size * dp_size <= platform.linked_devices
     )
@@ -272,10 +277,8 @@ def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: b
 def pool_candidates(
     spec: PlanSpec, *, model: ModelSpec, platform: Platform, beside: Platform, large: bool = False
 ) -> list[Candidate]:
-    """Replicas to try in a pool of a platform, in its own formats and in those of ``beside``, the other pool's.
-
-    Both serve one checkpoint, in a release of the engine that knows pools.
-    """
+    """Replicas to try in a pool of a platform, in its own formats and in those of ``beside``, the other pool's: both
+    serve one checkpoint."""
     found = candidates(spec, model=model, platform=platform, large=large)
     if beside.hardware.name != platform.hardware.name:
         own, other = (precisions(spec, model=model, hardware=item.hardware) for item in (platform, beside))
@@ -284,7 +287,7 @@ def pool_candidates(
             for item, precision in product(found, other)
             if item.precision == own[0] and precision not in own
         )
-    return [in_pools(item, profiles=spec.profiles) for item in found]
+    return list(found)
 
 
 def spread(
@@ -295,12 +298,6 @@ def spread(
     if ep_size is None:
         ep_size = tp_size * dp_size if shares else 1
     return ParallelismSpec(tp_size=tp_size, pp_size=pp_size, dp_size=dp_size, ep_size=ep_size, cp_size=cp_size)
-
-
-def in_pools(candidate: Candidate, *, profiles: str | None) -> Candidate:
-    """The candidate in a release of its engine that knows pools."""
-    vendor = candidate.platform.hardware.vendor
-    return replace(candidate, engine=with_feature(candidate.engine, "disaggregation", vendor=vendor, profiles=profiles))
 
 
 def precisions(spec: PlanSpec, *, model: ModelSpec, hardware: AcceleratorSpec) -> tuple[PrecisionSpec, ...]:

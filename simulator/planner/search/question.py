@@ -26,11 +26,11 @@ from simulator.planner.records import Demand, SparesWanted
 from simulator.planner.search.candidates import (
     LARGE_TP_SIZES,
     USUAL_TP_SIZES,
-    asked_engine,
     check_parallelism,
     check_power_cap,
     check_precision,
     dp_sizes,
+    engine_on,
     platforms,
     precisions,
     spread,
@@ -232,9 +232,9 @@ def tier_tokens(spec: PlanSpec, *, model: ModelSpec) -> float:
     tiers = asked_tiers(spec.kv_tiers) or ()
     if not tiers:
         return 0.0
-    engine = asked_engine(spec)
-    cache = load_engine(engine.name, profiles=spec.profiles).follows_checkpoint_cache(engine.version)
     for platform in platforms(spec):
+        engine = engine_on(spec, platform)
+        cache = load_engine(engine.name, profiles=spec.profiles).follows_checkpoint_cache(engine.version)
         multiplied = frozenset(platform.hardware.peak_flops_per_s)
         for precision in precisions(spec, model=model, hardware=platform.hardware):
             with suppress(RoofcastError):
@@ -386,7 +386,7 @@ def search_space(
     engine's own limits."""
     sequences, budgets = WIDE_SEQUENCES, tuple(tokens for tokens in WIDE_TOKENS if tokens >= least_tokens)
     if spec.search != "wide":
-        own = [own_limits(asked_engine(spec), platform, profiles=spec.profiles) for platform in platforms]
+        own = [own_limits(engine_on(spec, platform), platform, profiles=spec.profiles) for platform in platforms]
         sequences, budgets = (tuple(sorted(set(values))) for values in zip(*own, strict=True))
     offered = each_variant(variants(spec, model=model, platforms=platforms))
     return SearchSpace(

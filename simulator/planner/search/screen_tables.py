@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -124,12 +124,19 @@ class TableMaker:
     share what they have in common only where they are the same object."""
 
     def __init__(
-        self, *, model: ModelSpec, mix: RequestMix, space: SearchSpace, engine: EngineSpec, profiles: str | None
+        self,
+        engines: Mapping[Platform, EngineSpec],
+        *,
+        model: ModelSpec,
+        mix: RequestMix,
+        space: SearchSpace,
+        profiles: str | None,
     ) -> None:
+        engine = next(iter(engines.values()))
         scheduler = engine.scheduler or load_engine(engine.name, profiles=profiles).scheduler
         self.steps = screened_steps(mix, space=space, apart=scheduler == PROMPTS_APART)
         self._model, self._mix, self._space = model, mix, space
-        self._profiles, self._engine = profiles, engine
+        self._profiles, self._engines = profiles, engines
         self._depth = max(item.pp_size for item in space.parallelisms)
         self._distinct = screen_rows.DistinctRows()
         self._rows: dict[_Key, tuple[screen_rows.SharedRows, ...]] = {}
@@ -225,10 +232,11 @@ class TableMaker:
         """Of the memory that the engine takes under each token budget [budgets]."""
         key = (platform.hardware.name, parallelism.tp_size, parallelism.pp_size)
         if key not in self._memory_shares:
+            engine = self._engines[platform]
             self._memory_shares[key] = np.array(
                 [
                     engine_limits(
-                        self._engine.model_copy(update={"max_num_batched_tokens": tokens}),
+                        engine.model_copy(update={"max_num_batched_tokens": tokens}),
                         hardware=platform.hardware,
                         parallelism=parallelism,
                         profiles=self._profiles,
@@ -281,7 +289,7 @@ class TableMaker:
             parallelism=parallelism,
             precision=variant.precision,
             techniques=variant.techniques,
-            engine=self._engine,
+            engine=self._engines[platform],
             profiles=self._profiles,
         )
         # Equal formats are the same object: tables are looked up more often than formats are compared.

@@ -17,7 +17,7 @@ from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.candidate import Candidate, Platform, SearchSpace, Variant
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import SearchSummary
-from simulator.planner.search.candidates import asked_engine
+from simulator.planner.search.candidates import asked_engine, engine_on
 from simulator.planner.search.question import Question, own_limits
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable, TableMaker
 from simulator.planner.search.screening import Screened, ScreenedLoad, screen
@@ -135,7 +135,7 @@ def search_summary(found: ScreenedSpace, *, finalists: int, serving: tuple[str, 
 
 def candidate_of(question: Question, table: ScreenTable, *, limits: tuple[int, int]) -> Candidate:
     """The set-up of a table under (max_num_seqs, max_num_batched_tokens)."""
-    engine = asked_engine(question.spec)
+    engine = engine_on(question.spec, table.platform)
     own = own_limits(engine, table.platform, table.parallelism, profiles=question.policy.profiles)
     # The engine's own limits need no flag.
     fields = zip(("max_num_seqs", "max_num_batched_tokens"), limits, own, strict=True)

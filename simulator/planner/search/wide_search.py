@@ -17,7 +17,7 @@ from simulator.operators.work import MatmulFormat
 from simulator.planner.candidate import NO_TECHNIQUES, Candidate, Platform, SearchSpace, Variant, shared_by_pools
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import FORMATS_DIFFER, TECHNIQUES_SAVE
-from simulator.planner.search.candidates import asked_engine, in_pools
+from simulator.planner.search.candidates import engine_on
 from simulator.planner.search.question import Question, own_limits, search_space, variants_on
 from simulator.planner.search.screen_tables import ScreenTable, TableMaker
 from simulator.planner.search.screened_space import (
@@ -58,14 +58,18 @@ def screen_space(question: Question, platforms: tuple[Platform, ...]) -> Screene
             field=Option("kv_allocation"),
             hint="`search` usual",
         )
-    spec, engine = question.spec, asked_engine(question.spec)
+    spec = question.spec
     space = search_space(spec, model=question.model, platforms=platforms, least_tokens=question.least_tokens)
     if not space.parallelisms:
         raise InfeasibleError(
             f"no replica of {question.model.name} has the degrees that are asked for", field=Option("tp_size")
         )
     maker = TableMaker(
-        model=question.model, mix=question.demand.mix, space=space, engine=engine, profiles=question.policy.profiles
+        {item: engine_on(spec, item) for item in platforms},
+        model=question.model,
+        mix=question.demand.mix,
+        space=space,
+        profiles=question.policy.profiles,
     )
     offered = variants_on(space, platforms, spec=spec, model=question.model)
     if _every_one_counts(question, offered):
@@ -353,14 +357,13 @@ def _pair(found: ScreenedSpace, question: Question, pools: ScreenedPools, first:
     fits = holds_one(found.tables[first], question.demand.mix)
     for index, good in ((first, fits & alike(pools.prefill_per_s[first])), (second, alike(pools.decode_per_s[second]))):
         table = found.tables[index]
-        own = own_limits(
-            asked_engine(question.spec), table.platform, table.parallelism, profiles=question.policy.profiles
-        )
+        engine = engine_on(question.spec, table.platform)
+        own = own_limits(engine, table.platform, table.parallelism, profiles=question.policy.profiles)
         far = [
             np.abs(np.log(np.array(axis) / usual))
             for axis, usual in zip((space.sequences, space.tokens), own, strict=True)
         ]
         row, column = divmod(int(np.where(good, far[0][:, None] + far[1], np.inf).argmin()), len(space.tokens))
         limits = (space.sequences[row], space.tokens[column])
-        made.append(in_pools(candidate_of(question, table, limits=limits), profiles=question.policy.profiles))
+        made.append(candidate_of(question, table, limits=limits))
     return replace(made[1], prefill=made[0])

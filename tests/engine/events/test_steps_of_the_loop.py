@@ -67,7 +67,7 @@ class TestLaunch:
         one = parts(lengths([60]))
         row = launch(one, now_s=2.0, chunks={0: 20}, decodes=3)
         # 10 ms of the host and 23 tokens of 1 ms.
-        assert one.state.span_s[row].tolist() == pytest.approx([2.0, 2.033, 0.033])
+        assert one.state.span_s[row].tolist() == pytest.approx([2.0, 2.033, 0.033, 0.033])
         assert one.state.plan[row, [at.PLAN_DECODES, at.PLAN_PREFILLS, at.PLAN_TOKENS]].tolist() == [3, 1, 23]
 
     def test_a_step_waits_for_the_one_before(self) -> None:
@@ -81,8 +81,8 @@ class TestLaunch:
         first = launch(one, now_s=0.0, chunks={0: 30}, stages=2)
         second = launch(one, now_s=0.0, chunks={0: 30}, stages=2)
         # 40 ms of the first stage with the host's 10, then 30 ms of the second; the next begins behind stage one.
-        assert one.state.span_s[first].tolist() == pytest.approx([0.0, 0.07, 0.07])
-        assert one.state.span_s[second].tolist() == pytest.approx([0.04, 0.04 + 0.08 - 0.01, 0.07])
+        assert one.state.span_s[first].tolist() == pytest.approx([0.0, 0.07, 0.07, 0.07])
+        assert one.state.span_s[second].tolist() == pytest.approx([0.04, 0.04 + 0.08 - 0.01, 0.07, 0.07])
 
     def test_a_pipeline_is_as_fast_as_its_slowest_stage(self) -> None:
         one = parts(lengths([60]), stages=3)
@@ -105,8 +105,9 @@ class TestSums:
         state, covered_s, until_s = one.state, 0.0, 0.0
         for place, chunk in enumerate(chunks):
             row = launch(one, now_s=gap_s * place, chunks={0: chunk}, decodes=1, stages=stages)
-            start_s, end_s, length_s = state.span_s[row]
+            start_s, end_s, length_s, work_s = state.span_s[row]
             assert end_s - start_s == pytest.approx(length_s)
+            assert work_s <= length_s + 1e-12
             covered_s += end_s - max(start_s, until_s)
             until_s = end_s
             steps.account(state, one.demand, one.limits)

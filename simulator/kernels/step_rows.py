@@ -21,6 +21,7 @@ from simulator.operators.work import (
     Collective,
     CollectiveShape,
     ElementwiseShape,
+    Family,
     GemmShape,
     GroupedGemmShape,
     MatmulFormat,
@@ -181,6 +182,13 @@ def exposed(timing: Timing, shape: CollectiveShape, *, hidden_s: Array) -> Timin
     whole_s, part_s = np.where(seconds > least_s, (timing.seconds, seconds), 1.0)
     sigma = timing.log_sigma * whole_s / part_s
     return replace(timing, seconds=seconds, network_s=np.minimum(timing.network_s, seconds), log_sigma=sigma)
+
+
+def is_shared(work: Work) -> bool:
+    """Whether attention ranks that share experts do it together: the experts, and the all-to-all around them."""
+    if isinstance(work.shape, CollectiveShape):
+        return work.shape.operation is Collective.ALL_TO_ALL
+    return work.family is Family.MOE
 
 
 def launches_of(work: Work) -> float:

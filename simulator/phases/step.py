@@ -67,7 +67,7 @@ class StepEstimate:
     stage_s : time of each pipeline stage [stages, cases] [s]
     host_s : engine time that the device waits for [s]
     outrun : whether the device finished before the host had issued the step, whose pace is then the host's
-    model, step, replicas : what was computed, by as many attention-data-parallel ranks
+    model, step, replicas : what was computed, by as many attention ranks; ranks_in_step : of them that share experts
     draft_s : time of a round of speculation outside this step [s]; None where the step is all there is
     """
 
@@ -78,6 +78,7 @@ class StepEstimate:
     model: ModelSpec
     step: StepShape
     replicas: int
+    ranks_in_step: int
     devices: int
     hardware: AcceleratorSpec
     peak_flops_per_s: float
@@ -376,6 +377,7 @@ def _estimate(
         model=deployment.model,
         step=step,
         replicas=deployment.parallelism.dp_size,
+        ranks_in_step=deployment.parallelism.ranks_in_step if deployment.parallelism.pp_size == 1 else 1,
         devices=deployment.parallelism.devices,
         hardware=deployment.hardware,
         peak_flops_per_s=mfu_peak_flops_per_s(deployment),

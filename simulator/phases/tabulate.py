@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.allocation import kept_within
+from simulator.kernels.step_rows import is_shared
 from simulator.operators.transformer import is_encoder_only
 from simulator.operators.work import (
     Array,
-    Collective,
     CollectiveShape,
     ElementwiseShape,
-    Family,
     GemmShape,
     KernelShape,
     StepShape,
@@ -282,12 +281,6 @@ def compile_steps(
     return _compile(replace(_whole(deployment, decode_tokens=decode_tokens), bounds=bounds))
 
 
-def _is_shared(work: Work) -> bool:
-    if isinstance(work.shape, CollectiveShape):
-        return work.shape.operation is Collective.ALL_TO_ALL
-    return work.family is Family.MOE
-
-
 def _graph_tokens(deployment: Deployment) -> int:
     """Tokens of the largest step that replays a CUDA graph; by default vLLM captures up to twice max_num_seqs at most
     (its max_cudagraph_capture_size)."""
@@ -334,7 +327,7 @@ def _by_tokens(part: _Part) -> _ByTokens:
     graphs, shared = _graph_tokens(part.deployment), frozenset[int]()
     if part.deployment.parallelism.ranks_in_step > 1:
         works = enumerate(_works(part, _trial_step(part)))
-        shared = kinds.token & {place for place, work in works if _is_shared(work)}
+        shared = kinds.token & {place for place, work in works if is_shared(work)}
     return _ByTokens(
         kinds=kinds,
         token_s=_token_table(part, kinds.token, largest=largest, graphs=graphs),

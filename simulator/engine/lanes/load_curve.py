@@ -25,7 +25,6 @@ from simulator.engine.lanes.pricing import (
     stack_costs,
 )
 from simulator.engine.lanes.queueing import arrival_rate_per_s
-from simulator.operators.work import StepShape
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import StepEstimate
@@ -56,7 +55,7 @@ class LaneLimits:
     graph_sequences : largest batch that CUDA graphs pad to their sizes, 0 without them
     prompts_apart : prompts have steps of their own, in which nobody decodes
     full_length : the cache has room set aside for a sequence's whole answer
-    stages : of a pipeline, whose steps under way share the sequences
+    stages : of a pipeline, whose steps under way share the sequences; ranks : that share experts and step together
     """
 
     sequences: int
@@ -71,6 +70,7 @@ class LaneLimits:
     prompts_apart: bool = False
     full_length: bool = False
     stages: int = 1
+    ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class LoadCurve:
     """Step times of a lane over the number of decoding sequences n = 0..slots (arrays of that length).
 
     decode_s : a step of n sequences that only decode; at n = 0 the least a step takes [s]
-    prefill_s : what one request's prompt adds to the steps of all n sequences [s]
+    prefill_s : what one request's prompt adds to the steps of all n sequences, with one of every rank in step [s]
     delaying : share of a prompt's own time that this is, below 1 where a pipeline hides some of it
     prompt_step_tokens : prompt tokens of a step that has any
     size_variance : squared coefficient of variation of what the prompts of such a step add to it
@@ -142,10 +142,8 @@ def kv_slots(mix: RequestMix, *, limits: LaneLimits, kv_tokens: Array | float | 
     kv_tokens : K of several lanes, where it is not that of ``limits``; infinite where nothing is kept
     """
     held = np.asarray(limits.kv_tokens if kv_tokens is None else kv_tokens, dtype=np.float64)
-    mean = held_tokens(mix, limits=limits)
-    deviation = _to_spare(mix, limits=limits)
-    root = (np.sqrt(deviation**2 + mean * np.maximum(held, 0.0)) - deviation) / mean
-    fitting: Array = root**2
+    mean, deviation = held_tokens(mix, limits=limits), _to_spare(mix, limits=limits)
+    fitting: Array = ((np.sqrt(deviation**2 + mean * np.maximum(held, 0.0)) - deviation) / mean) ** 2
     return fitting
 
 
@@ -193,6 +191,11 @@ class LaneSteps:
     def curve(self, seconds: Array) -> LoadCurve:
         """The load curve from the times of the cases of ``at.step`` (see ``lane_step_s``) [s]. Costs of prompts are
         expectations over the tokens that meet in a step, because a step's time is convex in them."""
+        if self.limits.ranks > 1:
+            from simulator.engine.lanes.ranks import in_step
+
+            curve = replace(self, limits=replace(self.limits, ranks=1)).curve(seconds[0])
+            return in_step(curve, self, seconds, prompt_costs)
         steps, new_tokens, stages = self.at, self.mix.new_prompt_tokens, self.limits.stages
         priced = alone = stage = steps.priced(seconds if stages == 1 else seconds[0])
         if stages > 1:
@@ -200,24 +203,18 @@ class LaneSteps:
 
             stage = steps.priced(seconds[1])
             priced = beside_others(alone, stage)
-        nodes, every = steps.nodes, np.arange(self.slots + 1)
+        nodes, every, plain_s = steps.nodes, np.arange(self.slots + 1), priced.plain_s
         added_s = np.maximum(priced.shared_s - priced.beside_s, 0.0)
         mean_added_s, mean_tokens = SIZE_WEIGHTS @ added_s, SIZE_WEIGHTS @ steps.size_tokens
         # A prompt beyond the budget comes in pieces, each of them a step.
-        prompts_s = SIZE_WEIGHTS @ (added_s * steps.pieces)
-        all_tokens = SIZE_WEIGHTS @ (steps.size_tokens * steps.pieces)
+        prompts_s, all_tokens = (SIZE_WEIGHTS @ (each * steps.pieces) for each in (added_s, steps.size_tokens))
         size_variance = SIZE_WEIGHTS @ (added_s / np.maximum(mean_added_s, _TINY)) ** 2 - 1
-        plain_s = priced.plain_s
         own_s = delay_s = prompts_s * new_tokens / all_tokens
         delaying = np.ones_like(own_s)
         if stages > 1 and self.mix.decode_steps > 0:
-            from simulator.engine.lanes.pipeline import priced_rounds  # not needed without stages
+            from simulator.engine.lanes.pipeline import in_rounds  # not needed without stages
 
-            rounds = priced_rounds(alone, stage, prompt_costs(alone), prompt_costs(stage), mix=self.mix, stages=stages)
-            delay_s = rounds.delay_s()
-            delay_s[0] = own_s[0]
-            plain_s = np.where(nodes > stages, rounds.plain_s().mean(axis=0), plain_s)
-            delaying = np.minimum(delay_s / np.maximum(own_s, _TINY), 1.0)
+            plain_s, delay_s, delaying = in_rounds(self, alone, stage, plain_s, own_s, prompt_costs)
         filled_s = stage.full_s + (self.limits.round_steps - 1) * stage.beside_s
         return LoadCurve(
             mix=self.mix,
@@ -286,13 +283,16 @@ def saturation(curve: LoadCurve) -> Saturation:
     sequences = min(float(curve.slots), filled)
     by_slots = float(np.interp(sequences, np.arange(1, curve.slots + 1), curve.rates_per_s))
     by_budget = float(1 / np.interp(sequences, np.arange(curve.slots + 1), curve.full_prompt_s))
-    rate = min(by_slots, by_budget)
     limit = SlotLimit.TOKEN_BUDGET if filled < curve.slots else curve.limit
-    return Saturation(rate_per_s=rate, sequences=sequences, limit=limit)
+    return Saturation(rate_per_s=min(by_slots, by_budget), sequences=sequences, limit=limit)
 
 
 def lane_step_s(estimate: StepEstimate) -> Array:
-    """Time of a step; of a pipeline [2, cases]: through all stages, and until a stage is free for the next one [s]."""
+    """Time of a step [s]; [2, cases] with that until a pipeline takes the next one, or with what ranks share of it."""
+    if estimate.ranks_in_step > 1:
+        from simulator.engine.lanes.ranks import shared_step_s
+
+        return np.stack((estimate.step_s, shared_step_s(estimate)))
     return np.stack((estimate.step_s, estimate.interval_s)) if len(estimate.stage_s) > 1 else estimate.step_s
 
 
@@ -316,18 +316,16 @@ def lane_limits(deployment: Deployment, memory: MemoryPlan, *, mix: RequestMix) 
         prompts_apart=apart,
         full_length=engine.reserves_full_length,
         stages=deployment.parallelism.pp_size,
+        ranks=deployment.parallelism.ranks_in_step if deployment.parallelism.pp_size == 1 else 1,
     )
 
 
 def lane_curve(deployment: Deployment, *, mix: RequestMix) -> LoadCurve:
     """What requests of a mix cost one lane of ``deployment`` as its batch grows."""
-    # Needs the methods of speculation, which a plan without any does not import.
-    from simulator.phases.draft_cost import per_token_step
+    from simulator.phases.draft_cost import per_token_step  # not needed by a plan without speculation
 
-    def step_times(step: StepShape) -> Array:
-        return per_token_step(deployment, step, seconds=lane_step_s)
-
-    return load_curve(step_times, mix=mix, limits=lane_limits(deployment, memory_plan(deployment), mix=mix))
+    limits = lane_limits(deployment, memory_plan(deployment), mix=mix)
+    return load_curve(lambda step: per_token_step(deployment, step, seconds=lane_step_s), mix=mix, limits=limits)
 
 
 def lanes(deployment: Deployment) -> int:
@@ -360,6 +358,7 @@ class Lanes:
     prompt_token_s: Array
     prompts_apart: NDArray[np.bool_]
     stages: Array
+    ranks: Array
     decode_s: PerSequence
     prefill_s: PerSequence
     delaying: PerSequence
@@ -388,8 +387,9 @@ def stack(curves: Sequence[LoadCurve]) -> Lanes:
         held_tokens=np.array([held_tokens(mix, limits=limit) for limit in limits]),
         request_s=np.array([limit.request_s for limit in limits]),
         prompt_token_s=np.array([limit.prompt_token_s for limit in limits]),
-        prompts_apart=np.array([limit.prompts_apart and mix.decode_steps > 0 for limit in limits]),
+        prompts_apart=np.array([limit.prompts_apart and mix.decode_steps > 0 and limit.ranks == 1 for limit in limits]),
         stages=np.array([float(limit.stages) for limit in limits]),
+        ranks=np.array([float(limit.ranks) for limit in limits]),
         decode_s=_per_sequence([curve.decode_s for curve in curves]),
         prefill_s=_per_sequence([curve.prefill_s for curve in curves]),
         delaying=_per_sequence([curve.delaying for curve in curves]),

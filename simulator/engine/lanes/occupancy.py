@@ -38,6 +38,7 @@ class LaneRows:
     slots: Places
     batched_tokens: Array
     stages: Array
+    ranks: Array
 
     @property
     def mix(self) -> RequestMix:
@@ -104,6 +105,7 @@ def lane_rows(lanes: Lanes, *, of: Places, rates_per_s: Array) -> LaneRows:
         slots=lanes.slots[of],
         batched_tokens=lanes.batched_tokens[of],
         stages=lanes.stages[of],
+        ranks=lanes.ranks[of],
     )
 
 
@@ -268,22 +270,21 @@ def slot_occupancy(rows: LaneRows, *, dispersion: Array | None = None, chain: _C
         logs[:, 1:][sequences > rows.slots[:, None]] = -np.inf
     weights = np.exp(logs - logs.max(axis=1, keepdims=True))
     each = np.arange(len(rates_per_s))
-    last_deaths = deaths[each, rows.slots - 1]
     last_prefill_s = lanes.prefill_s.values[rows.of, rows.slots]
     left = np.maximum(1 - rates_per_s * last_prefill_s, _EPSILON)
-    served_per_s = 1 / (left / last_deaths + last_prefill_s)
+    served_per_s = 1 / (left / deaths[each, rows.slots - 1] + last_prefill_s)
     load = rates_per_s / served_per_s
     stable = np.minimum(load, 1 - _EPSILON)
     # Departures of many slots are about as random as a Poisson stream, however evenly arrivals come.
-    noise_beyond = max(mix.arrival_cv**2, (1 + mix.arrival_cv**2) / 2)
+    arriving = mix.arrival_cv**2 / rows.ranks
+    noise_beyond = np.maximum(arriving, (1 + arriving) / 2)
     weights[each, rows.slots] /= -np.expm1(np.log(stable) / noise_beyond)
     mean, square, idle, full = _shares(rows, weights)
-    variability = (mix.arrival_cv**2 + mix.osl.cv**2) / 2
     return SlotOccupancy(
         mean=mean,
         variance=np.maximum(square - mean**2, 0.0),
         wait_probability=full,
-        conditional_wait_s=variability / (served_per_s * (1 - stable)),
+        conditional_wait_s=(arriving + mix.osl.cv**2) / 2 / (served_per_s * (1 - stable)),
         idle_probability=idle,
         load=load,
     )
@@ -304,8 +305,7 @@ def _shares(rows: LaneRows, weights: Array) -> tuple[Array, Array, Array, Array]
 
 
 def _nothing_decodes(rates_per_s: Array, *, full: bool) -> SlotOccupancy:
-    zero = np.zeros_like(rates_per_s)
-    blocked = np.full_like(rates_per_s, float(full))
+    zero, blocked = np.zeros_like(rates_per_s), np.full_like(rates_per_s, float(full))
     return SlotOccupancy(
         mean=zero,
         variance=zero,
@@ -367,7 +367,7 @@ def lane_states(rows: LaneRows) -> LaneState:
     chain = _chain(rows) if rows.decodes else None
     occupancy = slot_occupancy(rows, chain=chain)
     steps = prompt_steps(rows, sequences=occupancy.mean)
-    dispersion = batch_dispersion(mix, load=steps.load)
+    dispersion = batch_dispersion(mix, load=steps.load, ranks=rows.ranks)
     occupancy = slot_occupancy(rows, dispersion=dispersion, chain=chain)
     steps = prompt_steps(rows, sequences=occupancy.mean)
     full_s = rows.at(rows.lanes.full_prompt_s, occupancy.mean)

@@ -7,6 +7,7 @@ arrives meanwhile is in the next one. Steps that are longer than others are join
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from statistics import NormalDist
@@ -166,17 +167,25 @@ def pipeline(
     )
 
 
-def priced_rounds(alone: Any, stage: Any, own: Any, ahead: Any, *, mix: RequestMix, stages: int) -> PipelineRounds:
-    """The pipeline of steps that were priced at nodes, through all stages and for one of them."""
-    return pipeline(
-        mix=mix,
+def in_rounds(
+    steps: Any, alone: Any, stage: Any, plain_s: Array, own_s: Array, costs_of: Callable[[Any], Any]
+) -> tuple[Array, Array, Array]:
+    """Rounds of steps that were priced at nodes, through all stages and for one of them: one without prompts, which was
+    ``plain_s``, what a prompt of ``own_s`` delays [s], and the share of its own time that this is."""
+    nodes, stages, own, ahead = alone.steps.nodes, steps.limits.stages, costs_of(alone), costs_of(stage)
+    rounds = pipeline(
+        mix=steps.mix,
         stages=stages,
-        sequences=alone.steps.nodes,
+        sequences=nodes,
         plain_s=(alone.plain_s, stage.plain_s),
         tokens=own.tokens,
         added_s=(own.together_s, ahead.together_s),
         apart=alone.steps.apart,
     )
+    delay_s = rounds.delay_s()
+    delay_s[0] = own_s[0]
+    plain_s = np.where(nodes > stages, rounds.plain_s().mean(axis=0), plain_s)
+    return plain_s, delay_s, np.minimum(delay_s / np.maximum(own_s, _TINY), 1.0)
 
 
 def beside_others(alone: Any, stage: Any) -> Any:

@@ -88,7 +88,7 @@ def company_correlation(mix: RequestMix) -> Array:
     return correlation
 
 
-def batch_dispersion(mix: RequestMix, *, load: Array) -> Array:
+def batch_dispersion(mix: RequestMix, *, load: Array, ranks: Array | float = 1.0) -> Array:
     """Variance over mean of the decoding sequences that arrivals and prompt steps cause, for a step time without slope.
 
     While prompts are computed nobody finishes, but others arrive: seen by the decoding sequences, requests join in
@@ -96,10 +96,11 @@ def batch_dispersion(mix: RequestMix, *, load: Array) -> Array:
     for Poisson arrivals. For batches that join an unlimited lane, variance over mean is
     1 + (E[B^2] / E[B] - 1) E[min(O, O')] / E[O], where O and O' are two answers: of log-normal ones 1 - erf(s / 2) with
     s^2 their log-variance. Other arrivals than Poisson enter by their squared coefficient of variation (heuristic).
+    Of ``ranks`` that take turns each gets every so-manyth request of a batch.
 
     Reference: [Kleinrock1975] section 5.9, number served in a busy period; [Tijms2003] section 1.1.3, batch arrivals.
     """
-    square_ratio = (mix.arrival_cv**2 + load * mix.isl.cv**2) / (1 - load) ** 2
+    square_ratio = (mix.arrival_cv**2 + load * mix.isl.cv**2) / (1 - load) ** 2 / ranks
     overlap = 1 - erf(sqrt(log1p(mix.osl.cv**2)) / 2)
     return np.maximum(1 + (square_ratio - 1) * overlap, _LEAST_DISPERSION)
 

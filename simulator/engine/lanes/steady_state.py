@@ -180,7 +180,7 @@ def _tpot_s(lane: LaneState, *, decode_steps: Array, joined_s: Array) -> Array:
     prompt_variance = _prompt_variance(lane)
     met = _sequences_met(lane, decode_steps=decode_steps, prompt_variance=prompt_variance)
     plain_s, prefill_s, full_s = rows.at_each(met, lanes.decode_s, lanes.prefill_s, lanes.full_prompt_s)
-    stages = rows.stages[:, None]
+    stages, ranks = rows.stages[:, None], rows.ranks[:, None]
     taken = lanes.sequence_tokens[rows.of][:, None] * met
     fullest_s = stages * full_s * np.maximum(rows.batched_tokens[:, None] - taken / stages, 1.0) / mix.new_prompt_tokens
     fullest_s[rows.prompts_apart] = np.inf  # many such steps may pass between two that decode
@@ -194,7 +194,7 @@ def _tpot_s(lane: LaneState, *, decode_steps: Array, joined_s: Array) -> Array:
         Draw.LATER_PROMPTS,
         none=later.none,
         mean_s=later.mean * load / (rates * (1 - load)),
-        variance=later.mean * prefill_s**2 * (later.dispersion + prompt_variance[:, None]) / (1 - load) ** 3,
+        variance=later.mean * prefill_s**2 * (later.dispersion + prompt_variance[:, None]) / ranks / (1 - load) ** 3,
     )
     tpot_s: Array = np.minimum(plain_s + added_s / decode_steps, np.maximum(fullest_s, plain_s))
     return tpot_s
@@ -286,8 +286,8 @@ def _ahead_s(lane: LaneState, *, in_flight_s: Array, rest_s: Array, fixed_s: Arr
     They add none, or a log-normal with the two moments of a compound sum; the step in which those of the step ahead
     arrived varies in length itself. Prompts with steps of their own take the place of the step's decodes.
     """
-    steps, rates = lane.steps, lane.rates_per_s[:, None]
-    room = lane.room_prompts[:, None]
+    steps, ranks = lane.steps, lane.rows.ranks[:, None]
+    rates, room = lane.rates_per_s[:, None] * ranks, (lane.room_prompts[:, None] + 1) * ranks - 1
 
     def met(time_s: Array) -> Followers:
         return followers(rates * time_s, arrival_cv=lane.rows.mix.arrival_cv)
@@ -304,7 +304,7 @@ def _ahead_s(lane: LaneState, *, in_flight_s: Array, rest_s: Array, fixed_s: Arr
     square_ratio = (1 + number + length_variance * (ahead / count) ** 2) * some
     log_variance = np.log(np.maximum(square_ratio, 1.0))
     prompts = count / some * np.exp(np.sqrt(log_variance) * normal(Draw.COMPANY_SIZE) - log_variance / 2)
-    company_s = np.where(uniform(Draw.COMPANY) < some, prompts, 0.0) * each_s[:, None]
+    company_s = np.where(uniform(Draw.COMPANY) < some, prompts, 0.0) * each_s[:, None] / ranks
     without = np.where(lane.rows.prompts_apart[:, None], np.exp(-ahead), 1.0)
     ahead_s: Array = company_s + prepared * (fixed_s[:, None] + without * (steps.decode_s - fixed_s)[:, None])
     return ahead_s

@@ -1,0 +1,109 @@
+"""Laws of ranks that step together, and the closed form that stands on them against the event simulation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from simulator.engine.lanes.load_curve import LaneLimits, LoadCurve, lane_curve, lane_steps, lanes
+from simulator.engine.lanes.pricing import prompt_costs
+from simulator.engine.lanes.ranks import in_step
+from simulator.engine.lanes.steady_state import steady_state
+from simulator.phases.deployment import deploy
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
+from simulator.specs.hardware.accelerator import load_hardware
+from simulator.specs.model.loading import load_model
+from simulator.traffic.lengths import LengthDistribution, RequestMix
+from tests.engine.lane_grid import agreement
+from tests.engine.lanes.test_steady_agreement import BARS
+
+PLAIN_S, TOKEN_S, ISL = 0.02, 1e-4, 400.0
+MIX = RequestMix(isl=LengthDistribution(mean_tokens=ISL), osl=LengthDistribution(mean_tokens=301.0))
+LIMITS = LaneLimits(sequences=64, batched_tokens=8192, kv_tokens=float("inf"))
+
+
+def curve(ranks: int, *, shared: float, mix: RequestMix = MIX, limits: LaneLimits = LIMITS) -> LoadCurve:
+    """Of steps that each token makes longer, in work of which a part is ``shared``."""
+    steps = lane_steps(mix, limits=replace(limits, ranks=ranks))
+    tokens_s = TOKEN_S * steps.at.step.new_tokens
+    alone = lane_steps(mix, limits=limits).curve(PLAIN_S + tokens_s)
+    return in_step(alone, steps, np.stack((PLAIN_S + tokens_s, shared * tokens_s)), prompt_costs)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("shared", [0.0, 0.6])
+def test_one_rank_waits_for_nobody(shared: float, apart: bool) -> None:
+    limits = replace(LIMITS, prompts_apart=apart)
+    steps = lane_steps(MIX, limits=limits)
+    alone = steps.curve(PLAIN_S + TOKEN_S * steps.at.step.new_tokens)
+    one = curve(1, shared=shared, limits=limits)
+    assert one.decode_s == pytest.approx(alone.decode_s)
+    assert one.prefill_s[1:] == pytest.approx(alone.prefill_s[1:], rel=0.05)
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_a_prompt_that_comes_alone_delays_all_ranks(ranks: int) -> None:
+    """By its own part each time that one of the ranks has one, and by what is shared as if it were spread over them."""
+    seldom = replace(MIX, osl=LengthDistribution(mean_tokens=5000.0))
+    own, spread = (curve(ranks, shared=part, mix=seldom).prefill_s[1] for part in (0.0, 1.0))
+    assert own == pytest.approx(ranks * ISL * TOKEN_S, rel=0.1)
+    assert spread == pytest.approx(ISL * TOKEN_S, rel=0.05)
+
+
+def test_ranks_with_prompts_in_the_same_step_delay_each_other_less() -> None:
+    """Of many in a step the longest counts: short answers bring a prompt on every rank."""
+    short = replace(MIX, osl=LengthDistribution(mean_tokens=5.0))
+    many = curve(8, shared=0.0, mix=short).prefill_s[-1]
+    assert ISL * TOKEN_S <= many < 2 * ISL * TOKEN_S
+
+
+def test_more_ranks_are_never_faster_at_the_same_rate_of_each() -> None:
+    varied = RequestMix(isl=replace(MIX.isl, cv=1.0), osl=replace(MIX.osl, cv=1.0))
+    curves = [curve(ranks, shared=0.5, mix=varied) for ranks in (1, 2, 4, 8, 16)]
+    for fewer, more in pairwise(curves):
+        assert (more.prefill_s >= 0.98 * fewer.prefill_s).all()
+        assert (more.decode_s >= (1 - 1e-9) * fewer.decode_s).all()
+    tpot_s = [steady_state(one, rates_per_s=2.0).tpot_mean_s[0] for one in curves]
+    assert tpot_s == sorted(tpot_s)
+
+
+def test_without_load_nobody_waits() -> None:
+    for ranks in (1, 8):
+        found = steady_state(curve(ranks, shared=0.5), rates_per_s=1e-6)
+        assert found.tpot_mean_s[0] == pytest.approx(PLAIN_S + TOKEN_S, rel=1e-3)
+
+
+def test_only_ranks_that_share_experts_wait() -> None:
+    def at(ep_size: int) -> LoadCurve:
+        deployment = deploy(
+            model=load_model("gpt-oss-120b"),
+            hardware=load_hardware("h200"),
+            parallelism=ParallelismSpec(dp_size=4, ep_size=ep_size),
+        )
+        assert lanes(deployment) == 4
+        return lane_curve(deployment, mix=MIX)
+
+    assert at(4).limits.ranks == 4
+    assert at(1).limits.ranks == 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "ranks", "isl", "osl", "cv"), [("vllm", 8, 562, 417, 1.0), ("sglang", 8, 900, 200, 0.5)]
+)
+@pytest.mark.parametrize("load", [0.2, 0.6])
+def test_agrees_with_the_event_simulation(engine: str, ranks: int, isl: int, osl: int, cv: float, load: float) -> None:
+    """TPOT was counted up to half too short, TTFT up to twice as long."""
+    deployment = deploy(
+        model=load_model("gpt-oss-120b"),
+        hardware=load_hardware("h200"),
+        parallelism=ParallelismSpec(dp_size=ranks, ep_size=ranks),
+        engine=EngineSpec(name=engine, max_num_seqs=64),
+    )
+    mix = RequestMix(isl=LengthDistribution(mean_tokens=isl, cv=cv), osl=LengthDistribution(mean_tokens=osl, cv=cv))
+    case = agreement(deployment, mix, load=load, label=f"{engine} {ranks} ranks at {load}")
+    assert case is not None
+    assert (np.abs(case.errors) <= 3 * BARS).all(), (case.label, case.errors.round(3))

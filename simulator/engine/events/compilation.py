@@ -257,6 +257,6 @@ def _register_parts() -> None:
 
     from simulator.phases.compiled import SCALAR_FUNCTIONS
 
-    tables = [(function, function, {"nopython": True}) for function in SCALAR_FUNCTIONS]
+    tables = [(function, function, _INNER) for function in SCALAR_FUNCTIONS]
     for called, function, options in tables + _PARTS:
         overload(called, jit_options=options, strict=False)(lambda *_, made=function: made)

@@ -30,7 +30,7 @@ from simulator.engine.events.compilation import (
 )
 from simulator.engine.events.request_life import pop_follow_up, push_follow_up, slot_of
 from simulator.engine.events.state import Scheduler
-from simulator.engine.events.steps import account, deadline_s, keep_pace, launch
+from simulator.engine.events.steps import account, all_ranks, alone, deadline_s, keep_pace, launch, own_pace
 
 
 @inlined
@@ -123,7 +123,8 @@ def _form_steps(
 ) -> float:
     """Let ranks that step together form and launch as many steps as may be under way, and account for those that start.
     Returns when the first blocks of a loading sequence come where there was nothing to compute [s]."""
-    count, last = head.count, first + limits.ranks
+    ranks = scheduler.ranks(limits)
+    count, last = head.count, first + ranks
     # A step without anything to compute may have thrown somebody out, so that the next attempt finds room.
     attempts = 0
     for rank in range(first, last):
@@ -131,7 +132,6 @@ def _form_steps(
     while True:
         formed = False
         more = count[at.LAUNCHED] - count[at.RETURNED] < limits.depth
-        loaded_s = np.inf
         for rank in range(first, last):
             state = _state_of(stack, head, first, rank)
             own, start_s = state.count, state.span_s[:, at.STEP_START_S]
@@ -141,16 +141,17 @@ def _form_steps(
                 account(state, demand, limits)
             if more and scheduler.form(state, demand, fate, limits, now_s):
                 formed = True
-            if more and not formed:
-                loaded_s = min(loaded_s, _next_arrival_of_blocks(state, fate, limits))
         if formed:
             for rank in range(first, last):
                 launch(_state_of(stack, head, first, rank), limits, tables, now_s)
-            if limits.ranks > 1:
-                keep_pace(stack, limits, tables, first)
+            scheduler.keep_pace(stack, limits, tables, first)
             continue
-        idle = count[at.LAUNCHED] == count[at.RETURNED]
-        if attempts == 0 or not idle or loaded_s < np.inf:
+        if count[at.LAUNCHED] > count[at.RETURNED]:
+            return np.inf
+        loaded_s = np.inf
+        for rank in range(first, last):
+            loaded_s = min(loaded_s, _next_arrival_of_blocks(_state_of(stack, head, first, rank), fate, limits))
+        if attempts == 0 or loaded_s < np.inf:
             return loaded_s
         attempts -= 1
 
@@ -160,6 +161,7 @@ def _advance(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, ta
     """Run every replica through its step boundaries before ``until_s``; whether there may be more to do by then. At a
     boundary the oldest step of its ranks ends, or one wakes: they return tokens, form steps, set their next time.
     Replicas meet in conversations alone, whose next turn may go anywhere: there only the first boundary is crossed."""
+    ranks = scheduler.ranks(limits)
     first, last = 0, len(stack.count)
     if limits.conversations:
         for replica in range(1, last):
@@ -167,14 +169,14 @@ def _advance(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, ta
                 first = replica
         last = first + 1
     crossed = False
-    for place in range(first, last, limits.ranks):
+    for place in range(first, last, ranks):
         if stack.clock[place, at.NOW_S] >= until_s:
             continue
         head = replica_state(stack, place)
         clock, count, ends_s = head.clock, head.count, head.span_s[:, at.STEP_END_S]
         while clock[at.NOW_S] < until_s and not crossed:
             now_s = clock[at.NOW_S]
-            for rank in range(place, place + limits.ranks):
+            for rank in range(place, place + ranks):
                 state = _state_of(stack, head, place, rank)
                 own, own_ends_s = state.count, state.span_s[:, at.STEP_END_S]
                 while own[at.RETURNED] < own[at.LAUNCHED] and own_ends_s[own[at.RETURNED] & limits.step_mask] <= now_s:
@@ -185,7 +187,7 @@ def _advance(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, ta
                 clock[at.NOW_S] = ends_s[count[at.RETURNED] & limits.step_mask]
             else:
                 clock[at.NOW_S] = loaded_s
-                for rank in range(place, place + limits.ranks):
+                for rank in range(place, place + ranks):
                     # Whoever still waits would wait for ever: the caller refuses such demands beforehand.
                     stack.count[rank, at.STALLED] = stack.count[rank, at.OUTSTANDING] if loaded_s == np.inf else 0
             crossed = limits.conversations
@@ -237,6 +239,11 @@ def _run(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, tables
         _bring_in(scheduler, stack, demand, fate, limits, coming, arrival_s)
 
 
+def together(scheduler: Scheduler) -> Scheduler:
+    """Let the ranks of this kind of engine step together."""
+    return scheduler._replace(ranks=all_ranks, keep_pace=keep_pace)
+
+
 @lru_cache
 def loop_of(scheduler: Scheduler) -> Loop:
     """The loop of one kind of engine, called with (stack, demand, fate, limits, tables, first, last).
@@ -244,11 +251,13 @@ def loop_of(scheduler: Scheduler) -> Loop:
     It brings requests ``first``..``last - 1`` in, with the turns that follow, and after the last runs to the end: one
     function for both, because each would be compiled with the whole loop in it.
     """
-    route, form, end_step, leave, skip = scheduler
+    route, form, end_step, leave, skip = scheduler[:5]
+    ranks, pace = scheduler.ranks or alone, scheduler.keep_pace or own_pace
 
     def run_requests(stack: Any, demand: Any, fate: Any, limits: Any, tables: Any, first: int, last: int) -> None:
-        _run(Scheduler(route, form, end_step, leave, skip), stack, demand, fate, limits, tables, first, last)
+        kind = Scheduler(route, form, end_step, leave, skip, ranks, pace)
+        _run(kind, stack, demand, fate, limits, tables, first, last)
 
     name = form.__module__.rsplit(".", maxsplit=1)[-1]
     worth = WORTH_COMPILING_LISTS_REQUESTS if name == "scheduler_lists" else WORTH_COMPILING_REQUESTS
-    return Loop(function=run_requests, name=name, worth_compiling=worth)
+    return Loop(function=run_requests, name=name if ranks is alone else f"{name}_together", worth_compiling=worth)

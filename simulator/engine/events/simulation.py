@@ -266,9 +266,10 @@ def simulate_requests(
     prepared = _prepare(given, requests=requests, settings=settings, walks=walks, trace_steps=trace_steps)
     # A planner that never gets here need not load the loop.
     from simulator.engine.events import scheduler_lists, scheduler_walk
-    from simulator.engine.events.loop import loop_of
+    from simulator.engine.events.loop import loop_of, together
 
-    loop = loop_of(scheduler_walk.SCHEDULER if walks else scheduler_lists.SCHEDULER)
+    scheduler = scheduler_walk.SCHEDULER if walks else scheduler_lists.SCHEDULER
+    loop = loop_of(together(scheduler) if settings.ranks > 1 else scheduler)
     call = loop.for_requests(max(len(requests), int(requests.output_tokens.sum()) // REQUEST_TOKENS))
     sums = prepared.serve_all(call, threads=1 if loop.machine is None else _threads(), progress=progress)
     if any(replica.stalled for replica in sums):

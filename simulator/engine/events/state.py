@@ -228,6 +228,8 @@ class Scheduler(NamedTuple):
     end_step : (state, demand, fate, limits, step, now_s) lets go who got its last token out of a step
     leave : (state, limits, slot) takes a sequence out whose client has given up
     skip : (state, demand, fate, limits, tables, until_s) may go to a later boundary, where Python is faster so
+    ranks : (limits) how many ranks step together: functions, so that machine code of one has no loop over ranks
+    keep_pace : (stack, limits, tables, first) lets them end together what they launched; None where each steps alone
     """
 
     route: Any
@@ -235,6 +237,8 @@ class Scheduler(NamedTuple):
     end_step: Any
     leave: Any
     skip: Any
+    ranks: Any = None
+    keep_pace: Any = None
 
 
 class Coming(NamedTuple):

@@ -110,6 +110,23 @@ def launch(state: Any, limits: Any, tables: Any, now_s: float) -> None:
     count[at.LAUNCHED] += 1
 
 
+@inlined
+def alone(limits: Any) -> int:
+    """Each rank steps alone."""
+    return 1
+
+
+@inlined
+def all_ranks(limits: Any) -> int:
+    """The ranks that step together."""
+    return int(limits.ranks)
+
+
+@inlined
+def own_pace(stack: Any, limits: Any, tables: Any, first: int) -> None:
+    """Who steps alone waits for nobody."""
+
+
 @compiled
 def keep_pace(stack: Any, limits: Any, tables: Any, first: int) -> None:
     """Let ranks end the step that all have launched together: the slowest one's own time, and at their mean tokens what

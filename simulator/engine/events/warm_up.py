@@ -27,7 +27,8 @@ SCHEDULERS: Mapping[str, tuple[SchedulerPolicy, Scheduler]] = {
         scheduler_walk.SCHEDULER,
     ),
 }
-"""By what a reader knows of it, each scheduler with a policy of it."""
+"""By what a reader knows of it, each scheduler with a policy of it; the loops of ranks that step together are compiled
+when there is enough for them to do."""
 
 
 def is_warm() -> bool:

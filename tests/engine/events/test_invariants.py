@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from simulator.engine.events import scheduler_lists, scheduler_walk, simulation
 from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.compilation import WORTH_COMPILING_REQUESTS
-from simulator.engine.events.loop import loop_of
+from simulator.engine.events.loop import loop_of, together
 from simulator.engine.events.simulation import simulate_requests
 from simulator.engine.events.state import (
     SEQUENCE_S,
@@ -177,12 +177,13 @@ def test_kv_blocks_are_conserved_and_limits_hold(requests: Requests, chosen: Sch
         assert (steps[:, TRACE_DECODES] + steps[:, TRACE_PREFILLS] <= chosen.max_num_seqs).all()
 
 
-LOOPS = [loop_of(module.SCHEDULER) for module in (scheduler_lists, scheduler_walk)]
+SCHEDULERS = (scheduler_lists.SCHEDULER, scheduler_walk.SCHEDULER)
+LOOPS = [loop_of(kind) for scheduler in SCHEDULERS for kind in (scheduler, together(scheduler))]
 
 
 @contextmanager
 def python_alone() -> Iterator[None]:
-    """Both loops run by Python, however much it has run."""
+    """All loops run by Python, however much it has run."""
     before = [(loop.machine, loop.interpreted_requests) for loop in LOOPS]
     for loop in LOOPS:
         loop.machine, loop.interpreted_requests = None, -WORTH_COMPILING_REQUESTS
@@ -204,8 +205,8 @@ def bytes_of(done: SimulationRun) -> dict[str, bytes]:
 @given(demands(), limits())
 def test_determinism(requests: Requests, chosen: SchedulerSettings) -> None:
     """INV-6: the same demand gives the same bytes, as machine code and in Python."""
-    if any(loop.machine is None for loop in LOOPS):
-        warm_up()
+    for loop in LOOPS:
+        loop.compile()
     with python_alone():
         # Without a trace, so that it goes through runs of decodes at once.
         interpreted = run(requests, chosen, trace_steps=0)

@@ -23,6 +23,7 @@ _RUNS, _ROUNDS, _FIRST = 16, 48, 24
 _MEMORY = 1 / 16
 """What the last round counts in the usual one, and in the sequences of a step."""
 _TINY = float(np.finfo(np.float64).tiny)
+_LEAST_SHARE = 1e-3
 
 
 @lru_cache(maxsize=16)
@@ -182,10 +183,11 @@ def in_rounds(
         added_s=(own.together_s, ahead.together_s),
         apart=alone.steps.apart,
     )
-    delay_s = rounds.delay_s()
+    # Never quite hidden: a share of nothing would say nothing of what it is a share of.
+    delay_s = np.maximum(rounds.delay_s(), _LEAST_SHARE * own_s)
     delay_s[0] = own_s[0]
     plain_s = np.where(nodes > stages, rounds.plain_s().mean(axis=0), plain_s)
-    return plain_s, delay_s, np.minimum(delay_s / np.maximum(own_s, _TINY), 1.0)
+    return plain_s, delay_s, np.where(own_s > 0, np.minimum(delay_s / np.maximum(own_s, _TINY), 1.0), 1.0)
 
 
 def beside_others(alone: Any, stage: Any) -> Any:

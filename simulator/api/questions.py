@@ -170,6 +170,7 @@ class ServedFields(TypedDict, total=False):
     kv_cache: str
     scheme: str
     engine: str
+    engine_version: str
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
@@ -291,7 +292,8 @@ def served_spec(hardware: str, fields: Given) -> ServedSpec:
     from simulator.specs.measured.serving_results import ServedSpec
 
     given = {name: value for name, value in fields.items() if value is not None}
-    engine = {"name": given.pop("engine", None), **{name: given.pop(name) for name in _LIMITS if name in given}}
+    named = {"name": given.pop("engine", None), "version": given.pop("engine_version", None)}
+    engine = {**named, **{name: given.pop(name) for name in _LIMITS if name in given}}
     precision = {name: given.pop(name) for name in _PRECISION if name in given}
     parts = {"engine": engine, **({"precision": precision} if precision else {})}
     return validate(ServedSpec, {"hardware": hardware, **given, **parts}, where="")

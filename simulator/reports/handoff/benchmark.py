@@ -74,13 +74,14 @@ def replica_options(item: LaunchSettings, *, scheme: str | None, system_prompt_t
     """What ``validate --from`` and ``calibrate --from`` have to know of the replica that answered."""
     engine, parallelism, plan = item.deployment.engine, item.deployment.parallelism, item.deployment.plan
     sizes = {name: getattr(parallelism, f"{name}_size") for name in ("tp", "pp", "dp", "ep", "cp")}
+    release = [f"--engine-version {engine.version}"] if engine.version else []
     formats = [f"--scheme {scheme}"] if scheme else []
     if not scheme and item.checkpoint.origin != "own":
         formats = [f"--weights {plan.weights.value}"]
     return [
         f"--model {shlex.quote(item.model_id)} --hardware {item.deployment.hardware.name}",
         " ".join(f"--{name} {size}" for name, size in sizes.items() if size > 1 or name == "tp"),
-        " ".join([f"--engine {engine.name}", *formats, f"--kv-cache {plan.kv_dtype.value}"]),
+        " ".join([f"--engine {engine.name}", *release, *formats, f"--kv-cache {plan.kv_dtype.value}"]),
         f"--max-num-seqs {engine.max_num_seqs} --max-num-batched-tokens {engine.max_num_batched_tokens}",
         f"--max-model-len {item.max_model_len} --gpu-memory-utilization {engine.gpu_memory_utilization:g}",
         *([f"--system-prompt-tokens {system_prompt_tokens}"] if system_prompt_tokens else []),

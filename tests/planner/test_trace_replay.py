@@ -30,7 +30,7 @@ class Replay:
     """A plan's replica with the trace at the plan's rate."""
 
     plan: CapacityPlan
-    tables: StepTables
+    tables: tuple[StepTables, ...]
     trace: RequestTrace
 
     def seeds_that_hold(self, replicas: int) -> int:
@@ -78,7 +78,7 @@ def test_the_plan_holds_and_at_most_one_replica_is_too_many(
             }
         )
     )
-    replay = Replay(plan=plan, tables=compile_steps(plan.best.replica.deployment), trace=read_trace(TRACE))
+    replay = Replay(plan=plan, tables=(compile_steps(plan.best.replica.deployment),), trace=read_trace(TRACE))
     planned = plan.best.replicas
     held = replay.seeds_that_hold(planned)
     assert held >= 9, f"{planned} replicas hold in {held} of {SEEDS}"

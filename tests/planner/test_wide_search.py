@@ -96,7 +96,7 @@ class TestScreening:
         asked = question(search="wide", any_precision=True)
         capacity = found.screened.capacity_per_s.ravel()
         places = np.random.default_rng(1).choice(np.flatnonzero(capacity > 0), 160, replace=False)
-        errors = []
+        errors: dict[bool, list[float]] = {False: [], True: []}
         for place in places:
             candidate = found.candidate(int(place), asked)
             outcome = evaluate(
@@ -107,9 +107,12 @@ class TestScreening:
                 policy=replace(asked.policy, deviate=0.0),
             )
             if not isinstance(outcome, Rejection):
-                errors.append(abs(np.log(capacity[place] / outcome.replica.capacity_per_s)))
-        assert len(errors) >= 150
-        assert np.median(errors) < 0.1
+                stages = candidate.parallelism.pp_size > 1
+                errors[stages].append(float(np.log(capacity[place] / outcome.replica.capacity_per_s)))
+        assert min(map(len, errors.values())) >= 60
+        assert np.median(np.abs(errors[False])) < 0.1
+        # A screen of stages hides no prompt behind another: it stays below what the exact evaluation finds.
+        assert -0.6 < np.median(errors[True]) < 0
 
     def test_a_tighter_objective_never_raises_capacity(self) -> None:
         loose = screened(question(search="wide", ttft_p95="2s", tpot_p95="200ms"))

@@ -27,7 +27,7 @@ SERVED = own_options(
     Own("ep_size", int, "Devices that share the experts."),
     Own("cp_size", int, "Ranks that share a prompt's tokens."),
     Own("engine", str, "Engine profile."),
-    Own("engine_version", str, "Its release."),
+    Own("engine_version", str, "Its release. Default: the profile's."),
     Own("weights", str, "Number format of the weights."),
     Own("kv_cache", str, "Number format of the KV cache."),
     Own("scheme", str, "Quantization method, such as gptq-g128."),

@@ -91,7 +91,6 @@ SENTENCES_LEFT = {
     "specs/model/precision.py": (8, "other words for formats, in lists of words"),
     "specs/question/plan.py": (34, "descriptions of a question's fields, and what a hint names"),
     "engine/runs/scenario_setup.py": (1, "parts of an exception's message"),
-    "engine/runs/answers.py": (1, "a message of an exception"),
     "engine/pools.py": (1, "a message of an exception"),
     "planner/what_if.py": (1, "a message of an exception"),
     "planner/search/candidates.py": (1, "a message of an exception"),

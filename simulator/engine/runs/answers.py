@@ -205,13 +205,13 @@ def _copies(scenario: ScenarioSpec, run: UniformRun | ServedRun) -> float:
     return asked / -(-asked // scenario.replicas) * scenario.dp_size / run.ranks
 
 
-def _share_notes(scenario: ScenarioSpec) -> tuple[str, ...]:
+def _share_notes(scenario: ScenarioSpec) -> tuple[Note, ...]:
     """What one of several replicas has of the clients or requests."""
     asked = scenario.concurrency or scenario.num_requests
     if asked is None or scenario.replicas == 1:
         return ()
-    name = "clients" if scenario.concurrency else "requests"
-    return (f"each of {scenario.replicas} replicas has {-(-asked // scenario.replicas)} of {asked} {name}",)
+    share = {"replicas": scenario.replicas, "each": -(-asked // scenario.replicas), "asked": asked}
+    return (Note("replica_share", {**share, "clients": scenario.concurrency is not None}),)
 
 
 def _load(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> LoadResult | None:

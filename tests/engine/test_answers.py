@@ -171,7 +171,7 @@ def test_replicas_share_clients_and_requests_as_ranks_do(one: int, kind: str, fi
     )
     assert replicas.requests_per_s == pytest.approx(2 * alone.requests_per_s)
     assert replicas.ttft_s == pytest.approx(alone.ttft_s)
-    assert any(f"has {one} of {2 * one} " in note for note in replicas.notes)
+    assert any(f"has {one} of {2 * one} " in note for note in note_texts(replicas.notes))
     assert replicas.requests_per_s == pytest.approx(ranks.requests_per_s, rel=0.05)
     more = answer(scenario(LOOP, kind=kind, **{field: 2 * one + 1, "replicas": 2}))
     assert more.requests_per_s == pytest.approx(replicas.requests_per_s, rel=0.03)

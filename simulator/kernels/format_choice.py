@@ -9,7 +9,7 @@ parameters (specs/model/precision), fitted on few published rows or measured ker
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from simulator.errors import ProfileError, contradiction, did_you_mean
 from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
 from simulator.kernels.fits import FitSet, fit_set
 from simulator.kernels.gemm import GemmMachine, gemm_machine, gemm_seconds, gemm_timing
-from simulator.kernels.timing import Provenance, Terms, Timing, chosen
+from simulator.kernels.timing import Provenance, Terms, Timing, chosen, smooth_maximum
 from simulator.operators.work import ActivationPasses, Array, ElementwiseShape, GemmShape, MatmulFormat, MoeShape
 from simulator.specs.engine.releases import SplitProducts
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -29,7 +29,6 @@ from simulator.units import BITS_PER_BYTE
 
 FLOPS_PER_INSTRUCTION = 2.0
 """The datasheet counts a multiply-add, one instruction of a lane, as 2 FLOPs."""
-
 
 WIDE_BYTES = 2.0
 """What enters a product that narrows it is a 16-bit number."""
@@ -148,18 +147,16 @@ def derived_gemm_timing(
 def _fused(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, family: FormatKernelSpec) -> Terms:
     """The narrow product and, for decomposed formats, of the 16-bit one beside it."""
     product = shape.format
-    terms = gemm_seconds(
-        shape.m,
-        shape.n,
-        shape.k * (1.0 - product.outlier_fraction),
+    dequantise_s = dequantise_seconds(product, family=family, hardware=hardware, fit=fit)
+    terms = _product(
+        replace(shape, k=shape.k * (1.0 - product.outlier_fraction)),
         machine=derived_machine(hardware, product),
         parameters=with_family(fit, family).parameters,
-        weight_bytes=product.weight_bits / BITS_PER_BYTE,
-        activation_bytes=product.activation_bits / BITS_PER_BYTE,
-        batch=shape.batch,
-        cold=True,
-        dequantise_s=dequantise_seconds(product, family=family, hardware=hardware, fit=fit),
+        dequantise_s=dequantise_s,
     )
+    if family.on_vector_units:
+        few = _few_rows(shape, family=family, hardware=hardware, fit=fit, dequantise_s=dequantise_s)
+        terms = chosen(few.seconds < terms.seconds, few, terms)
     if not product.outlier_fraction:
         return terms
     wide = _widened(shape, hardware=hardware, fit=fit, depth=product.outlier_fraction)
@@ -170,19 +167,42 @@ def _fused(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, famil
     )
 
 
+def _few_rows(
+    shape: GemmShape, *, family: FormatKernelSpec, hardware: AcceleratorSpec, fit: KernelFit, dequantise_s: float
+) -> Terms:
+    """A matrix-vector kernel (llama.cpp's mul_mat_vec): vector units multiply the rows that there are and fill no tile
+    [Williams2009]. Leaves out integer units, which multiply four 8-bit numbers at once."""
+    p = with_family(fit, family).parameters
+    m, weights = np.atleast_1d(np.asarray(shape.m, dtype=np.float64)), shape.n * shape.k * shape.batch
+    multiply_s = FLOPS_PER_INSTRUCTION / hardware.vector_flops_per_s[Dtype.FP32]
+    compute = weights * (dequantise_s / hardware.parallel_units + m * multiply_s)
+    moved = weights * shape.format.weight_bits / BITS_PER_BYTE + WIDE_BYTES * m * (shape.n + shape.k) * shape.batch
+    memory = moved / (p["memory_fraction"] * hardware.memory_bytes_per_s)
+    seconds = p["launch_s"] + smooth_maximum(compute, memory, sharpness=p["overlap"])
+    return Terms(seconds=seconds, compute_s=compute, memory_s=memory)
+
+
 def _widened(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, depth: float = 1.0) -> Terms:
     """The product over a share ``depth`` of the input columns with weights as wide as its activations."""
     wide = _wide_format(shape.format, hardware)
+    part = replace(shape, k=shape.k * depth, format=wide)
+    return _product(part, machine=gemm_machine(hardware, wide), parameters=fit.parameters)
+
+
+def _product(
+    shape: GemmShape, *, machine: GemmMachine, parameters: Mapping[str, float], dequantise_s: float = 0.0
+) -> Terms:
     return gemm_seconds(
         shape.m,
         shape.n,
-        shape.k * depth,
-        machine=gemm_machine(hardware, wide),
-        parameters=fit.parameters,
-        weight_bytes=wide.weight_bits / BITS_PER_BYTE,
-        activation_bytes=wide.activation_bits / BITS_PER_BYTE,
+        shape.k,
+        machine=machine,
+        parameters=parameters,
+        weight_bytes=shape.format.weight_bits / BITS_PER_BYTE,
+        activation_bytes=shape.format.activation_bits / BITS_PER_BYTE,
         batch=shape.batch,
         cold=True,
+        dequantise_s=dequantise_s,
     )
 
 

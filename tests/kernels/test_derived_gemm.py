@@ -78,6 +78,15 @@ def test_blocks_of_llama_cpp_pay_for_one_more_token_what_a_token_takes(hardware:
     assert np.all(seconds[1:] < 2.1 * seconds[:-1]), "a row of tiles more, no copy of all weights"
 
 
+@pytest.mark.parametrize("hardware", ["apple-m4-max", "apple-m4-pro", "rtx-3090", "rtx-4090", "a6000"])
+def test_one_token_multiplies_blocks_on_vector_units_and_fills_no_tile(hardware: str) -> None:
+    library = kernel_library(load_hardware(hardware), library="torch")
+    product, one = scheme("q4_0"), np.ones(1)
+    gain = price(library, BF16, m=one).seconds / price(library, product, m=one).seconds
+    # Sixteen rows of a tile would take 1.7 times the weights' stream on an M4 Max, whose lanes are its matrix units.
+    assert 0.75 * 16 / product.weight_bits < gain[0] < 1.05 * 16 / product.weight_bits
+
+
 def test_dequantisation_is_what_weight_only_loses_by() -> None:
     hardware = load_hardware("a100-sxm-80gb")
     fits = fit_set(hardware, library="sglang", group="gemm")

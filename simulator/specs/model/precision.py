@@ -224,6 +224,7 @@ class FormatKernelSpec(Spec):
         they are stored)
     fused_rows : most tokens that the fused kernel takes; above it the weights are written out in 16 bit first.
         Absent: any number
+    on_vector_units : few tokens may take a matrix-vector kernel, which fills no tile, where that is faster
     paper_of : schemes whose own paper was measured with it
     fitted_on, scored_on : rows behind the parameters and rows that they were tested on, with the mean error there
     """
@@ -236,6 +237,7 @@ class FormatKernelSpec(Spec):
     launch_s: NonNegativeFloat = 0.0
     dequantise_ops: NonNegativeFloat = 0.0
     fused_rows: PositiveInt | None = None
+    on_vector_units: bool = False
     log_sigma: LogSigma
     known_as: Literal["fitted", "assumed"]
     source: str

@@ -62,8 +62,8 @@ UNIT_RATE = "unit_bandwidth"
 """Parameter of products and experts: what a compute unit takes in, in even shares of the memory's rate. Decoding has
 one of its own: rescaled or not, its error on a GPU left out is the same to a tenth of a percent."""
 
-ROW_TIME = "quantise_row_s"
-"""Parameter of products that quantise their activations: what a compute unit takes for a row."""
+UNIT_TIMES = ("quantise_row_s", "part_cycles")
+"""What a compute unit takes for a row of a pass and for a part of the cached keys that it attends to."""
 
 TYPICAL: dict[str, dict[str, float]] = {
     "tiled_gemm": {"compute_fraction": 0.857},
@@ -93,8 +93,9 @@ class Relative:
     known : how well its fits are known on the other: calibrated on a sibling too
     same_generation : of one generation's architectures, so that its kernels choose tiles and splits as the other's do
     port_share : by what a compute unit's rate, in even shares of the memory's, is multiplied (``port_share``) [-]
-    row_share : by what the time is multiplied that a unit takes for a row of a pass: another vendor's units are no
-        measure of it (8 of a Trainium2 would take 500 us for 4,096 rows), so such rows follow the memory [-]
+    unit_share : by what ``UNIT_TIMES`` are multiplied: another vendor's units are no measure of them (8 of a Trainium2
+        would take 500 us for 4,096 rows, 24 of a Gaudi 2 four times what the cache of 1,024 sequences does), so that
+        they follow the memory [-]
     beside : others whose fits count as much: one of each further generation of a link that nobody measured
     """
 
@@ -105,7 +106,7 @@ class Relative:
     known: Provenance = Provenance.EXTRAPOLATED
     same_generation: bool = True
     port_share: float = 1.0
-    row_share: float = 1.0
+    unit_share: float = 1.0
     beside: tuple[str, ...] = ()
 
 
@@ -228,7 +229,7 @@ def calibrated_relative(hardware: AcceleratorSpec, *, available: Sequence[Accele
         known=Provenance.CALIBRATED if are_siblings(hardware, chosen) else Provenance.EXTRAPOLATED,
         same_generation=generation(hardware) == generation(chosen),
         port_share=port_share(hardware, relative=chosen),
-        row_share=1.0 if hardware.vendor == chosen.vendor else ours / theirs,
+        unit_share=1.0 if hardware.vendor == chosen.vendor else ours / theirs,
     )
 
 
@@ -364,7 +365,7 @@ def carried_fit(fit: KernelFit, relative: Relative) -> KernelFit:
     for name, typical in () if relative.same_generation else TYPICAL.get(fit.model, {}).items():
         better = min if name.endswith(DURATIONS) else max
         moved[name] = better(known[name], sqrt(known[name] * typical))
-    for name, share in ((UNIT_RATE, relative.port_share), (ROW_TIME, relative.row_share)):
+    for name, share in ((UNIT_RATE, relative.port_share), *((name, relative.unit_share) for name in UNIT_TIMES)):
         if name in known and share != 1.0:
-            moved[name] = share * known[name]
+            moved[name] = share * moved.get(name, known[name])
     return fit.model_copy(update={"parameters": {**known, **moved}}) if moved else fit

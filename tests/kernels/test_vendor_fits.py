@@ -20,7 +20,7 @@ from simulator.specs.engine.engine import EngineSpec, load_engine
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import CalibrationGroup
 from simulator.specs.model.loading import load_model
-from simulator.specs.model.precision import Dtype
+from simulator.specs.model.precision import BITS, Dtype
 from validation.silicon.formats import GEMM_FORMATS
 
 
@@ -124,6 +124,34 @@ def test_narrow_heads_save_less_than_their_products(hardware: str) -> None:
         for width in (128, 64)
     )
     assert 0.5 * wide < narrow < wide
+
+
+@pytest.mark.parametrize("hardware", ["gaudi2", "gaudi3", "trainium2", "ascend-950pr"])
+@pytest.mark.parametrize("dtype", [Dtype.BF16, Dtype.FP8])
+def test_attention_of_many_sequences_follows_the_memory_and_not_how_few_units_a_foreign_chip_has(
+    hardware: str, dtype: Dtype
+) -> None:
+    """1,024 sequences took 2.3 to 10 times as long as their cache takes to be read on 24 and 8 units."""
+    spec = load_hardware(hardware)
+    library = kernel_library(spec, library="vllm")
+    sequences = np.array([1024.0])
+    shape = AttentionShape(
+        sequences=sequences,
+        query_tokens=np.ones(1),
+        context_tokens=np.full(1, 191.0),
+        num_heads=32.0,
+        num_kv_heads=32.0,
+        head_dim=128.0,
+        v_head_dim=128.0,
+        shared_kv=False,
+        is_decode=True,
+        compute_dtype=Dtype.BF16,
+        kv_dtype=dtype,
+    )
+    timing = library.attention_call(shape)
+    assert timing is not None
+    read_s = sequences[0] * 192 * 2 * 4096 * BITS[dtype] / 8 / spec.memory_bytes_per_s
+    assert read_s < timing.seconds[0] < 3 * read_s
 
 
 def test_kernels_that_a_vendors_tables_lack_are_another_vendors() -> None:

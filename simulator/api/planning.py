@@ -131,11 +131,10 @@ def check_report_target(
     out: str, *, formats: str | None = None, force: bool = False, flag: str = _OUT
 ) -> tuple[ReportFormat, ...]:
     """The forms asked for. Refuses a folder that holds what would be written, before anything is computed."""
-    from simulator.reports.formats.files import ALL_FORMATS, REFUSAL_NAMES, check_targets, parse_formats
+    from simulator.reports.formats.files import ALL_FORMATS, check_targets, parse_formats
 
     chosen = parse_formats(formats) if formats is not None else ALL_FORMATS
-    others = REFUSAL_NAMES if formats is None else ()
-    check_targets(out, formats=chosen, force=force, flag=flag, others=others)
+    check_targets(out, formats=chosen, force=force, flag=flag)
     return chosen
 
 

@@ -132,8 +132,7 @@ def gather(
 
     complete : also the studies of a report that the plan lacks; not needed for parts of one
 
-    Raises ProfileError: no price of the chosen accelerator is known (``missing_price``), currencies differ, or a
-    profile is unknown.
+    Raises ProfileError: currencies differ, or a profile is unknown.
     """
     plan = completed(plan) if complete else plan
     spec = plan.spec

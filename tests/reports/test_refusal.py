@@ -76,6 +76,11 @@ def test_the_command_keeps_its_exit_code_and_writes_the_refusal(
     assert sorted(path.name for path in (tmp_path / "r").iterdir()) == sorted(REFUSAL_NAMES)
     assert "files of the refusal" in capsys.readouterr().err
     assert main([*words, "--report", str(tmp_path / "r")]) == 5
+    for old in ("report.html", "launch-sglang.sh", "mine.txt"):
+        (tmp_path / "r" / old).write_text("of another question")
+    assert main([*words, "--report", str(tmp_path / "r"), "--force"]) == 3
+    left = {path.name for path in (tmp_path / "r").iterdir()}
+    assert left == {*REFUSAL_NAMES, "mine.txt"}, "no file of an answer that holds no more"
 
 
 @pytest.mark.usefixtures("refused")

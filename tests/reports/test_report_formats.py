@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections import defaultdict
+from dataclasses import replace
 from datetime import date
 from html.parser import HTMLParser
 from io import StringIO
@@ -18,6 +19,7 @@ import jsonschema
 import pytest
 
 from simulator.errors import FileError, RoofcastError
+from simulator.planner.money.tco_records import cash_flows
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.rental import RentalMix
 from simulator.planner.studies.resilience import Resilience
@@ -44,12 +46,14 @@ from simulator.reports.formats.files import (
     check_targets,
     file_names,
     parse_formats,
+    render,
     write_files,
     write_reports,
 )
 from simulator.reports.formats.finance_inputs import inputs_of
 from simulator.reports.formats.pdf import literal, typst_source
 from simulator.reports.handoff.launch import handoff_names
+from simulator.reports.report import build_report
 from tests.for_every import for_every
 from tests.reports.report_cases import CREATED, rendered, studied, whole_report
 from tests.reports.spreadsheet import Workbook
@@ -324,7 +328,7 @@ def test_nothing_is_left_when_writing_fails(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(os, "fsync", full_disk)
     files = (Rendered(name="a", data=b"1"), Rendered(name="b", data=b"2"))
     with pytest.raises(FileError, match="No space left"):
-        write_files(files, folder=str(tmp_path), flag="--out")
+        write_files(files, folder=str(tmp_path), flag="--out", instead_of=())
     assert len(written) == 2
     assert list(tmp_path.iterdir()) == []
 
@@ -371,3 +375,18 @@ def test_the_inputs_of_the_workbook_say_what_is_assumed_and_what_is_from_memory(
     assert found["power_per_kwh"].status == "from memory"
     assert found["pue_ratio"].status == ""
     assert all(line.status for line in found.values() if "from memory" in line.source)
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_a_report_is_written_without_a_price_of_renting(owned: bool) -> None:
+    """Nobody may list the accelerator, or somebody sells it and nobody lets it."""
+    cost = replace(studied().cost, renting=(), rent=None, lasting=None, break_even_price=None)
+    flows = cash_flows(cost.owning if owned else None, (), years=cost.years)
+    studies = replace(studied(), cost=replace(cost, owning=cost.owning if owned else None, flows=flows))
+    report = build_report(studies)
+    for block in (block for section in report.sections for block in section.blocks if isinstance(block, Table)):
+        assert all(len(row.cells) == len(block.columns) for row in block.rows), block.key
+    for form in ALL_FORMATS:
+        assert all(file.data for file in render(report, studies, form))
+    said = render(report, studies, ReportFormat.MD)[0].data.decode()
+    assert ("its cost is left out" in said) is not owned

@@ -19,6 +19,7 @@ from typing import get_args
 from simulator.errors import Option, ProfileError, RoofcastError, did_you_mean
 from simulator.records import dataclass
 from simulator.specs.base import Same
+from simulator.specs.hardware.accelerator import list_hardware
 from simulator.specs.money.prices import OfferKind, OfferSpec, PriceOf, PriceProfile, ProviderKind
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, MONTHS_PER_YEAR
@@ -160,11 +161,13 @@ def purchase_offer(prices: PriceProfile, *, hardware: str) -> OfferSpec:
     quotes = [offer for offer in offers if offer.quote or offer.default]
     offers = quotes or [offer for offer in offers if offer.server_included]
     if not offers:
+        strangers = sorted({offer.hardware for offer in prices.offers} - set(list_hardware()))
+        misspelt = f"no accelerator is called {', '.join(strangers)}; " if strangers else ""
         raise ProfileError(
             f"the price list {prices.name} holds no purchase price of {hardware} with its server",
             field="offers",
             code="missing_price",
-            hint="a quote of one, read by roofcast prices import, is priced with `prices` FILE",
+            hint=f"{misspelt}a quote of one, read by roofcast prices import, is priced with `prices` FILE",
         )
     usable = [offer for offer in offers if offer.default] or offers
     return sorted(usable, key=lambda item: item.per_device or 0.0)[len(usable) // 2]

@@ -20,7 +20,7 @@ from simulator.planner.money.tco_records import CostLine, Owning, Renting, RentK
 from simulator.planner.records import Demand
 from simulator.records import dataclass
 from simulator.specs.base import Note
-from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec, list_hardware
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.specs.money.prices import OfferSpec, PriceProfile, same_currency
 from simulator.specs.question.plan import PlanSpec
@@ -303,16 +303,10 @@ def bought_fleet(
     )
 
 
-def _strangers(prices: PriceProfile) -> str:
-    """Names in a price list that no accelerator has: one of them may be the one that is missing."""
-    unknown = sorted({offer.hardware for offer in prices.offers} - set(list_hardware()))
-    return f"; no accelerator is called {', '.join(unknown)}" if unknown else ""
-
-
 def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: OwnershipProfile) -> TotalCost:
-    """Owning and every kind of renting for the plan's fleet.
+    """Owning and every kind of renting for the plan's fleet, as far as prices are known.
 
-    Raises ProfileError: neither a purchase price nor a rental price is known (``missing_price``), or currencies differ.
+    Raises ProfileError: currencies differ.
     """
     fleet = plan.best
     same_currency(prices.currency, ownership=ownership.currency)
@@ -326,14 +320,6 @@ def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ownership
             raise
         reason = f"{error.message}; {error.hint}"
     renting = _rentals(books, spec=plan.spec, owning=owning)
-    if not renting and owning is None:
-        raise ProfileError(
-            f"the price list {prices.name} holds no price of {fleet.hardware} at all",
-            field="offers",
-            code="missing_price",
-            hint="add an offer to a list of your own, extends: default keeps these, and name it with `prices` FILE"
-            + _strangers(prices),
-        )
     rent = next((item for item in renting if item.kind == (plan.spec.price_kind or "planned")), None)
     lasting = _lasting(renting, spec=plan.spec, years=books.years)
     return TotalCost(

@@ -184,6 +184,11 @@ class TotalCost:
         return len(self.flows) - 1
 
     @property
+    def priced(self) -> bool:
+        """Whether any way to pay has a price."""
+        return self.owning is not None or bool(self.renting)
+
+    @property
     def buys(self) -> bool:
         """Whether to buy: a quote saves, or nothing is rented. A published price decides nothing."""
         if self.owning is None:

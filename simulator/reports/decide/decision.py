@@ -288,7 +288,7 @@ def _decisions(studies: Studies) -> doc.Table:
         + f"{pool.replica.devices} {pool.hardware} ({pool.label})"
         for pool in fleet.pools
     )
-    buys = "buy" if studies.cost.buys else "rent"
+    buys = ("buy" if studies.cost.buys else "rent") if studies.cost.priced else "not decided"
     said = (
         ("Buy or rent", buys, rent_or_buy_text(studies)),
         ("What", shape, f"{engine.name} {engine.version}; {sentence(studies.plan)}"),

@@ -4,6 +4,8 @@ its name only when it is complete. A refusal's report says what was asked, misse
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from importlib.resources import files
@@ -75,6 +77,7 @@ _NAMES = {
     ReportFormat.JSON: "report.json",
 }
 _SUMMARY = "summary.pdf"
+REFUSAL_NAMES = ("refusal.html", "refusal.pdf", "refusal.md", "refusal.json")
 _SEVERAL = {ReportFormat.PDF: (_NAMES[ReportFormat.PDF], _SUMMARY), ReportFormat.CSV: tuple(map(file_name, SCENARIOS))}
 
 
@@ -150,17 +153,8 @@ def render(report: Report, studies: Studies, form: ReportFormat) -> tuple[Render
     return (Rendered(name=_NAMES[form], data=data),)
 
 
-def check_targets(
-    folder: str,
-    *,
-    formats: tuple[ReportFormat, ...] = ALL_FORMATS,
-    force: bool,
-    flag: str,
-    others: tuple[str, ...] = (),
-) -> None:
+def check_targets(folder: str, *, formats: tuple[ReportFormat, ...] = ALL_FORMATS, force: bool, flag: str) -> None:
     """Refuse before anything is computed: files that exist, a folder that cannot be written, a missing package.
-
-    others : names of files that may be written beside those of the formats
 
     Raises FileError: exit code 5; names ``flag``, the path and the way out.
     Raises RoofcastError: a format needs a package that is not installed.
@@ -169,7 +163,7 @@ def check_targets(
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise FileError(f"{folder!r} is a file, a folder is needed", field=flag)
-    existing = [name for name in (*file_names(formats), *others) if (path / name).exists()]
+    existing = [name for name in (*file_names(formats), *REFUSAL_NAMES) if (path / name).exists()]
     if existing and not force:
         more = f" and {len(existing) - 1} more exist" if len(existing) > 1 else " exists"
         message = f"{str(path / existing[0])!r}{more}"
@@ -183,11 +177,17 @@ def check_targets(
         raise FileError(f"cannot write to {str(parent)!r}: permission denied", field=flag)
 
 
-def write_files(files: tuple[Rendered, ...], *, folder: str, flag: str) -> tuple[Path, ...]:
-    """All files into ``folder``, made where it is missing, or none of them. Raises FileError: one cannot be written."""
+def write_files(files: tuple[Rendered, ...], *, folder: str, flag: str, instead_of: Sequence[str]) -> tuple[Path, ...]:
+    """All files into ``folder``, made where it is missing, or none of them; files of an older answer go.
+
+    instead_of : names of those that may lie there. Raises FileError: a file cannot be written.
+    """
     paths = tuple(Path(folder) / file.name for file in files)
     written = [(path, file.data) for path, file in zip(paths, files, strict=True)]
     write_new_files(written, force=True, flag=flag)
+    for name in {*instead_of} - {file.name for file in files}:
+        with suppress(OSError):
+            (Path(folder) / name).unlink()
     return paths
 
 
@@ -208,16 +208,15 @@ def write_reports(
     ownership : profile of owning costs, by name or file; created : ISO date, today where None
 
     Raises FileError: a file exists and ``force`` is not set, or the folder cannot be written.
-    Raises ProfileError: no price of the chosen accelerator is known, or currencies differ.
+    Raises ProfileError: currencies differ.
     """
     check_targets(folder, formats=formats, force=force, flag=flag)
     studies = gather(plan, command=command, ownership=ownership, created=created)
     report = build_report(studies)
     files = tuple(file for form in formats for file in render(report, studies, form))
-    return write_files(files, folder=folder, flag=flag)
+    return write_files(files, folder=folder, flag=flag, instead_of=(*file_names(formats), *REFUSAL_NAMES))
 
 
-REFUSAL_NAMES = ("refusal.html", "refusal.pdf", "refusal.md", "refusal.json")
 _DEFAULT_CURRENCY = "USD"
 _ROLES = ("Prepared", "Reviewed", "Decided")
 
@@ -265,4 +264,6 @@ def refusal_files(error: InfeasibleError, *, report: Report) -> tuple[Rendered, 
 def write_refusal(error: InfeasibleError, *, spec: PlanSpec, folder: str, flag: str) -> tuple[Path, ...]:
     """The refusal's files into ``folder``, all or none; returns the paths. Raises FileError: one cannot be written."""
     report = refusal_report(error, spec=spec, command=plan_command(spec))
-    return write_files(refusal_files(error, report=report), folder=folder, flag=flag)
+    return write_files(
+        refusal_files(error, report=report), folder=folder, flag=flag, instead_of=file_names(ALL_FORMATS)
+    )

@@ -70,7 +70,8 @@ def _write_cash_flow(book: Book) -> None:
             paid = f"=rent_{kind}_annual*MIN({year},depreciation_years)"
             value = (flow or cost.flows[-1]).renting_cumulative[place]
             sheet.write_formula(row, 4 + place, paid, money, value)
-    sheet.insert_chart(_FIRST_ROW + LONGEST_YEARS + 2, 0, _cash_chart(book, heads=heads))
+    if cost.priced:
+        sheet.insert_chart(_FIRST_ROW + LONGEST_YEARS + 2, 0, _cash_chart(book, heads=heads))
     sheet.freeze_panes(_FIRST_ROW, 1)
 
 

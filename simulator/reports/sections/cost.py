@@ -63,8 +63,8 @@ def _owning_facts(owning: Owning) -> doc.Table:
 
 
 def _flows(cost: TotalCost) -> doc.Table:
-    owned = "Owned | Discounted | Owned so far | " if cost.owning is not None else ""
-    rented = " | ".join(say.RENTAL_NAMES[item.kind] for item in cost.renting)
+    owned = ("Owned", "Discounted", "Owned so far") if cost.owning is not None else ()
+    rented = [say.RENTAL_NAMES[item.kind] for item in cost.renting]
     rows = []
     for flow in cost.flows:
         own = (flow.owning, flow.discounted, flow.cumulative) if cost.owning is not None else ()
@@ -72,7 +72,7 @@ def _flows(cost: TotalCost) -> doc.Table:
     return doc.table(
         "cash_flow",
         "Cash flow by year",
-        f"Year | {owned}{rented}",
+        " | ".join(("Year", *owned, *rented)),
         rows,
         note=f"Amounts in {cost.currency}, money out positive. Capital at the start, everything else at the end of its "
         "year, the residual with the last one.",
@@ -151,7 +151,9 @@ def cost_content(studies: Studies) -> tuple[doc.Block, ...]:
         blocks += [renting_table(cost), doc.Figure(chart=break_even_chart(cost))]
     unmixed = "Renting by the hour of the day is not planned: the price list has no hourly price to mix."
     mix = rental_blocks(studies.plan) or (doc.Paragraph(text=unmixed, tone=doc.Tone.MISSING),)
-    blocks += [_flows(cost), doc.Figure(chart=cash_flow_chart(cost)), *mix, _inputs(studies)]
+    if cost.priced:
+        blocks += [_flows(cost), doc.Figure(chart=cash_flow_chart(cost))]
+    blocks += [*mix, _inputs(studies)]
     return tuple(blocks)
 
 
@@ -235,6 +237,9 @@ def cash_flow_chart(cost: TotalCost) -> Chart:
 
 
 _PERCENT = 100
+UNPRICED = (
+    "The price list holds no price of this fleet: its cost is left out. Get quotes and name them with --prices FILE."
+)
 
 
 def _term(rent: Renting) -> str:
@@ -245,7 +250,7 @@ def buying_text(cost: TotalCost) -> str:
     """Below which purchase price owning pays, and what is asked: a quote decides, a published price does not."""
     rent, even, owning = cost.lasting, cost.break_even_price, cost.owning
     if rent is None:
-        return "Without a price of renting there is nothing to compare owning with."
+        return "Without a price of renting there is nothing to compare owning with." if owning else UNPRICED
     if even is None:
         return f"Owning does not pay at any purchase price over {cost.years} years: its operation alone costs the rent."
     limit = f"Owning pays below {cost.currency} {even:,.0f} an accelerator with its share of a server"

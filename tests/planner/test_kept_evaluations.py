@@ -6,6 +6,7 @@ import os
 import pickle
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,13 @@ def test_another_process_evaluates_nothing_again_and_says_the_same(
         monkeypatch.setattr(usual_search, name, refuse)
     monkeypatch.setattr("simulator.planner.serving.disaggregated.evaluate_pools", refuse)
     assert document(rps=300.0, **fields) == fresh
+
+
+def test_older_python_pickles_members_by_name_and_keeps_them_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Enum, "__reduce_ex__", lambda self, _: (getattr, (type(self), self.name)))
+    assert find_evaluations(kept_of(tmp_path, monkeypatch)) > 0
 
 
 def _cut(content: bytes) -> bytes:

@@ -14,6 +14,7 @@ import pickle
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from enum import Enum, IntEnum, StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,11 @@ def _packed(array: Array) -> tuple[Any, ...]:
     return _array_of, (array.tobytes(), array.dtype.char, array.shape)
 
 
+def _by_value(member: Enum) -> tuple[Any, ...]:
+    """Python before 3.11.4 pickles members through ``getattr``, which no reader of files should call."""
+    return type(member), (member.value,)
+
+
 class _Writer(pickle.Pickler):
     """Profiles by name, arrays by their bytes. ``model`` : the name under which the question asked for it."""
 
@@ -67,6 +73,7 @@ class _Writer(pickle.Pickler):
         as_asked = partial(by_name, name=model)
         reduced: dict[type, Callable[[Any], tuple[Any, ...]]] = {np.ndarray: _packed}
         reduced |= {AcceleratorSpec: by_name, ServerSpec: by_name, ModelSpec: as_asked}
+        reduced |= dict.fromkeys([*StrEnum.__subclasses__(), *IntEnum.__subclasses__()], _by_value)
         self.dispatch_table: dict[type, Callable[[Any], Any]] = {**copyreg.dispatch_table, **reduced}
 
     @staticmethod

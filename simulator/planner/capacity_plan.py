@@ -15,10 +15,10 @@ from simulator.planner.candidate import Rejection
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.records import KNOWN, Fleet
-from simulator.planner.records import Demand, FamilyFound, PlanWarning, SearchSummary, Study
+from simulator.planner.records import Demand, FamilyFound, SearchSummary, Study
 from simulator.planner.search.question import Question
 from simulator.records import dataclass
-from simulator.specs.base import Assumption
+from simulator.specs.base import Assumption, Note
 from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class CapacityPlan:
     rejections: tuple[Rejection, ...]
     candidates: int
     assumptions: tuple[Assumption, ...]
-    warnings: tuple[PlanWarning, ...]
+    warnings: tuple[Note, ...]
     basis: PlanBasis = field(compare=False, repr=False, metadata={"inside": True})
     price_ranking: PriceRanking | None = None
     search: SearchSummary | None = None

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING
 
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.errors import InfeasibleError, Option, RoofcastError, contradiction, no_effect
-from simulator.planner.records import (
-    Demand,
-    LengthOrigins,
-    PlanWarning,
-    TraceFound,
-    TraceLeftOut,
-    TraceName,
-    TraceRepaired,
-)
+from simulator.planner.records import Demand, LengthOrigins, TraceFound, TraceName
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, Note, ValueOrigin
 from simulator.specs.engine.engine import load_engine, named_engine
@@ -140,7 +132,7 @@ class _Traced:
 
     found: RecordedDemand | None = None
     arrival_cv: TraceFound | None = None
-    warnings: tuple[PlanWarning, ...] = ()
+    warnings: tuple[Note, ...] = ()
     cache_tokens: float | None = None
 
     @property
@@ -155,11 +147,13 @@ class _Traced:
         return None if self.name is None else replace(self.name, cache_tokens=self.cache_tokens)
 
 
-def _left_out(spec: PlanSpec, dispersion: float | None) -> tuple[TraceLeftOut, ...]:
+def _left_out(spec: PlanSpec, dispersion: float | None) -> tuple[Note, ...]:
     """Where the trace's own bursts would move the plan of a few replicas, and nothing was given for them."""
     if spec.arrival_cv is not None or dispersion is None or dispersion < _NOTABLE_DISPERSION:
         return ()
-    return (TraceLeftOut(dispersion=dispersion),)
+    from simulator.traffic.recorded.demand import excess_dispersion
+
+    return (Note("bursts_left_out", {"dispersion": dispersion, "excess": excess_dispersion(dispersion)}),)
 
 
 def _check_reuse(spec: PlanSpec, *, known: bool) -> None:
@@ -194,7 +188,7 @@ def _read_trace(spec: PlanSpec, *, below_tokens: float) -> _Traced:
         cache_tokens=cache_tokens,
         found=found,
         arrival_cv=TraceFound(value=found.dispersion),
-        warnings=(*(TraceRepaired(note=note) for note in trace.warnings), *_left_out(spec, found.dispersion)),
+        warnings=(*trace.warnings, *_left_out(spec, found.dispersion)),
     )
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from simulator.errors import Option, RoofcastError, contradiction
 from simulator.files import keeps_nothing, machine_code
 from simulator.phases.deployment import assumed_of_pools
-from simulator.planner import records
 from simulator.planner.candidate import NO_TECHNIQUES, Platform, Rejection
 from simulator.planner.capacity_plan import KINDS, CapacityPlan, PlanBasis, has_studies
 from simulator.planner.demand import replays_trace, whole_tokens
@@ -20,10 +19,11 @@ from simulator.planner.fleet.fleet import Sized, Trial, complete_all, with_doubt
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.cost import PriceRanking, price_ranking
 from simulator.planner.money.market import MarketPrice
+from simulator.planner.records import FieldValue
 from simulator.planner.search.candidates import format_assumptions, leaves_format_open, platforms
 from simulator.planner.search.question import Question, hand_over_assumption, price_assumptions, resolve
 from simulator.planner.search.search import best_of_each, search
-from simulator.specs.base import Assumption
+from simulator.specs.base import Assumption, Note
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.profiles import profiles_at_once
 from simulator.specs.question.plan import PlanSpec
@@ -263,7 +263,7 @@ def _worth_trying(change: Change, best: Fleet) -> list[Platform]:
     return sorted(offered, key=lambda platform: platform.hardware.memory_bytes_per_s)[-_FASTEST:]
 
 
-def _fewer(question: Question, best: Fleet) -> list[records.FewerDevices]:
+def _fewer(question: Question, best: Fleet) -> list[Note]:
     """Single changes that need at most half the accelerators, each one tried."""
     from simulator.planner.gap.changes import single_changes
     from simulator.planner.search.usual_search import usual_search
@@ -275,37 +275,35 @@ def _fewer(question: Question, best: Fleet) -> list[records.FewerDevices]:
             continue
         smallest = min(sized, key=lambda item: (item.devices, item.rank))
         if smallest.devices <= best.devices * _HALF:
-            found.append(
-                records.FewerDevices(devices=smallest.devices, change=change.given(smallest.evaluated.candidate))
-            )
+            found.append(_way_out(change.given(smallest.evaluated.candidate), smallest.devices))
     return found
 
 
-def _many(question: Question, best: Fleet, fleets: list[Fleet]) -> records.ManyDevices:
+def _way_out(way: FieldValue | str, devices: int) -> Note:
+    """Other hardware that was compared, or a change of the question, and how few accelerators it needs."""
+    return Note("way_out", {"way": way, "devices": devices})
+
+
+def _many(question: Question, best: Fleet, fleets: list[Fleet]) -> Note:
     smaller = [fleet for fleet in fleets if fleet.devices <= best.devices * _HALF]
-    ways = [records.FewerDevices(devices=fleet.devices, hardware=fleet.hardware) for fleet in smaller[:1]]
-    return records.ManyDevices(devices=best.devices, hardware=best.hardware, ways_out=(*ways, *_fewer(question, best)))
+    ways = (*(_way_out(fleet.hardware, fleet.devices) for fleet in smaller[:1]), *_fewer(question, best))
+    known = {"hardware": best.hardware, "any": bool(ways), "ways": tuple(dict.fromkeys(ways))}
+    return Note("many_devices", {"devices": best.devices, **known})
 
 
-def stale_prices(prices: PriceProfile, taken: Sequence[MarketPrice], *, today: date) -> list[records.StalePrice]:
+def stale_prices(prices: PriceProfile, taken: Sequence[MarketPrice], *, today: date) -> list[Note]:
     """Prices whose newest offer is older on the day ``today`` than the list says that a price may be."""
     if prices.stale_after_days is None:
         return []
     aged = [(price, (today - date.fromisoformat(price.date)).days) for price in taken]
     return [
-        records.StalePrice(
-            hardware=price.hardware,
-            price_list=prices.name,
-            newest=price.date,
-            days=days,
-            allowed_days=prices.stale_after_days,
-        )
+        Note("stale_price", {"price": price, "days": days, "listed": prices})
         for price, days in aged
         if days > prices.stale_after_days
     ]
 
 
-def unlike_pools_refused(spec: PlanSpec, trial: Trial) -> tuple[records.NoUnlikePools, ...]:
+def unlike_pools_refused(spec: PlanSpec, trial: Trial) -> tuple[Note, ...]:
     """A warning where pools on two kinds of accelerator were asked for and none serve: the nearest refusal."""
     if not spec.prefill_hardware or any(item.evaluated.candidate.prefill_hardware for item in trial.sized):
         return ()
@@ -313,12 +311,12 @@ def unlike_pools_refused(spec: PlanSpec, trial: Trial) -> tuple[records.NoUnlike
     nearest = min(asked, key=lambda item: item.distance, default=None)
     if nearest is None:
         return ()
-    return (records.NoUnlikePools(hardware=nearest.hardware, label=nearest.label, reason=nearest.refusal.message),)
+    return (Note("no_unlike_pools", {"nearest": nearest}),)
 
 
-def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[records.PlanWarning, ...]:
+def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[Note, ...]:
     """What to check before the plan is used."""
-    found: list[records.PlanWarning] = []
+    found: list[Note] = []
     deployment = best.replica.deployment
     if best.devices >= MANY_DEVICES:
         found.append(_many(question, best, fleets))
@@ -326,22 +324,21 @@ def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[
     plain = deployment.techniques.spec == NO_TECHNIQUES and not question.spec.kv_cache
     taken_by_default = leaves_format_open(question.spec) and plain
     if best.quality and not taken_by_default:
-        found.append(records.AnswersMayDiffer(model=question.model.name, quality=best.quality))
+        found.append(Note("answers_may_differ", {"model": question.model, "quality": best.quality}))
     if best.provenance == "assumed" and deployment.speculation is not None:
-        found.append(records.AcceptanceAssumed())
+        found.append(Note("acceptance_assumed"))
     if best.spares == 0:
-        found.append(records.NoSpareReplica())
+        found.append(Note("no_spare_replica"))
     if question.policy.utilization > _RISKY_UTILIZATION:
-        found.append(records.HighUtilization(utilization=question.policy.utilization))
+        found.append(Note("high_utilization", {"utilization": question.policy.utilization}))
     if best.cost.per_hour is None:
-        found.append(records.PriceUnknown(hardware=best.hardware))
+        found.append(Note("price_unknown", {"hardware": best.hardware}))
     unpriced = {fleet.hardware for fleet in fleets if fleet.cost.per_hour is None and fleet.devices < best.devices}
     if best.cost.per_hour is not None and unpriced:
-        found.append(records.SmallerUnpriced(hardware=tuple(sorted(unpriced))))
+        found.append(Note("smaller_unpriced", {"hardware": sorted(unpriced)}))
     found.extend(stale_prices(question.prices, best.cost.prices, today=date.today()))
     engine = best.pools[0].replica.deployment.engine
     whole = whole_tokens(question.demand.mix, reserves_full_length=engine.reserves_full_length)
-    limit = engine.max_num_batched_tokens
-    if not engine.chunked_prefill and (refused := float((whole > limit).mean())):
-        found.append(records.PromptsNotChunked(engine=engine.name, max_num_batched_tokens=limit, refused=refused))
+    if not engine.chunked_prefill and (refused := float((whole > engine.max_num_batched_tokens).mean())):
+        found.append(Note("prompts_not_chunked", {"engine": engine, "refused": refused}))
     return tuple(found)

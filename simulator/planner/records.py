@@ -1,4 +1,4 @@
-"""Inputs of a capacity plan with their origins, the demand, warnings, and summaries of the search."""
+"""Inputs of a capacity plan with their origins, the demand, and summaries of the search."""
 
 from __future__ import annotations
 
@@ -69,158 +69,6 @@ class FieldValue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FewerDevices:
-    """A way to need at most half the accelerators: other hardware that was compared, or ``change`` of the question."""
-
-    devices: int
-    hardware: str = ""
-    change: FieldValue | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManyDevices:
-    """More accelerators than one model usually takes."""
-
-    devices: int
-    hardware: str
-    ways_out: tuple[FewerDevices, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswersMayDiffer:
-    """The number format or technique changes answers; ``quality`` quotes what is published about it."""
-
-    model: str
-    quality: Note
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptanceAssumed:
-    """Nobody gave how many guesses of speculation are accepted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoSpareReplica:
-    """Without spares the first failure already loads the remaining replicas above the plan."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HighUtilization:
-    """Replicas are planned so near saturation that a small error overloads them."""
-
-    utilization: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceUnknown:
-    """The chosen fleet has no price."""
-
-    hardware: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SmallerUnpriced:
-    """Accelerators of which fewer would be needed, ranked last because no price is known for them."""
-
-    hardware: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StalePrice:
-    """The price of the chosen fleet is older than its list allows: all of its offers are.
-
-    newest : date of the newest of them (ISO); days : since then; allowed_days : of the list
-    """
-
-    hardware: str
-    price_list: str
-    newest: str
-    days: int
-    allowed_days: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptsNotChunked:
-    """This engine splits no prompt into pieces, and answers no request that its steps are too short for: a share
-    ``refused``."""
-
-    engine: str
-    max_num_batched_tokens: int
-    refused: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceRepaired:
-    """What was put right on reading a trace, in the reader's words."""
-
-    note: Note
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceLeftOut:
-    """Bursts that a trace shows and the plan does not count: ``dispersion`` of all its arrivals, 1 for Poisson."""
-
-    dispersion: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AvailabilityMissed:
-    """The spares of the plan do not reach the availability that was asked for.
-
-    spares_needed : the value of the field ``spares`` that does; of each pool where ``of_each_pool``
-    """
-
-    spares: int
-    achieved: float
-    target: float
-    spares_needed: int
-    of_each_pool: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotConfirmed:
-    """The event simulation finds an objective missed, or could not tell for ``reason``."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoUnlikePools:
-    """None of the requested pools on two kinds of accelerator can serve; the nearest one, and the ``reason``."""
-
-    hardware: str
-    label: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BusiestMinute:
-    """Objectives hold over all of a replayed trace; its busiest minute would take ``replicas``."""
-
-    peak_to_mean: float
-    replicas: int
-
-
-PlanWarning = (
-    ManyDevices
-    | AnswersMayDiffer
-    | AcceptanceAssumed
-    | NoSpareReplica
-    | HighUtilization
-    | PriceUnknown
-    | SmallerUnpriced
-    | StalePrice
-    | PromptsNotChunked
-    | TraceRepaired
-    | TraceLeftOut
-    | AvailabilityMissed
-    | NotConfirmed
-    | NoUnlikePools
-    | BusiestMinute
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """Requests that arrive, and those that reach accelerators.
 
@@ -234,7 +82,7 @@ class Demand:
     headroom_fraction: float
     mix: RequestMix
     assumptions: tuple[Assumption, ...]
-    warnings: tuple[PlanWarning, ...] = ()
+    warnings: tuple[Note, ...] = ()
 
     @property
     def served_mean_rate_per_s(self) -> float:
@@ -326,6 +174,6 @@ class Study:
     key: ClassVar[str]
 
     @property
-    def warnings(self) -> tuple[PlanWarning, ...]:
+    def warnings(self) -> tuple[Note, ...]:
         """What the plan warns of because of it."""
         return ()

@@ -19,7 +19,6 @@ from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import NoUnlikePools
 from simulator.planner.search import candidates, usual_search
 from simulator.planner.search.candidates import platforms, unlike_pairs
 from simulator.planner.search.question import Question, resolve
@@ -130,10 +129,11 @@ class TestSearch:
         found = plan_capacity(
             plan_spec({"model": "llama-3.1-70b", "rps": 20, "hardware": "h200", "prefill_hardware": "rtx-4090"})
         )
-        (said,) = (item for item in found.warnings if isinstance(item, NoUnlikePools))
-        assert said.hardware == "rtx-4090 + h200-sxm-141gb"
-        assert "TTFT" in said.reason
-        assert "--prefill-hardware" in warning_text(said)
+        (said,) = (item for item in found.warnings if item.key == "no_unlike_pools")
+        text = warning_text(said)
+        assert "rtx-4090 + h200-sxm-141gb" in text
+        assert "TTFT" in text
+        assert "--prefill-hardware" in text
 
     def test_both_pools_serve_one_checkpoint_in_one_release(self) -> None:
         for item in _unlike(_question(hardware="b200", prefill_hardware="h200")):

@@ -19,7 +19,7 @@ from simulator.planner.fleet.availability import (
 from simulator.planner.fleet.fleet import Sized, housed
 from simulator.planner.fleet.records import Housing
 from simulator.planner.money.facilities import racked
-from simulator.planner.records import AvailabilityMissed, PlanWarning, Study
+from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.planner.serving.replica import Part
 from simulator.planner.serving.shapes import Counts
@@ -149,20 +149,13 @@ class Resilience(Study):
     availability: Availability | None
 
     @property
-    def warnings(self) -> tuple[PlanWarning, ...]:
+    def warnings(self) -> tuple[Note, ...]:
         """A target that the spares which were asked for do not reach."""
         item = self.availability
         if item is None or item.present_achieved >= item.target:
             return ()
-        return (
-            AvailabilityMissed(
-                spares=item.present_spares,
-                achieved=item.present_achieved,
-                target=item.target,
-                spares_needed=item.spares if item.spares_each is None else item.spares_each,
-                of_each_pool=item.spares_each is not None,
-            ),
-        )
+        needed = item.spares if item.spares_each is None else item.spares_each
+        return (Note("availability_missed", {"found": item, "needed": needed, "each": item.spares_each is not None}),)
 
 
 # Two periods of 15 s, the default of the Kubernetes horizontal autoscaler and of its metrics.

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from simulator.kernels.timing import Provenance
 from simulator.planner.fleet.replica_load import LatencyRange
-from simulator.planner.records import NotConfirmed, PlanWarning, Study, total_of
+from simulator.planner.records import Study, total_of
 from simulator.planner.serving.shapes import Counts, Shape, operating_steps
 from simulator.planner.verification.records import FleetVerification
 from simulator.records import INSIDE, dataclass
@@ -86,10 +86,10 @@ class StockPlan(Study):
     unused: tuple[Note, ...]
 
     @property
-    def warnings(self) -> tuple[PlanWarning, ...]:
+    def warnings(self) -> tuple[Note, ...]:
         """Warnings of fleets that miss their objectives in the event simulation."""
         missed = [item.simulated for item in self.shares if item.simulated and not item.simulated.holds]
-        return tuple(NotConfirmed(reason=found.reason) for found in missed[:1])
+        return tuple(Note("not_confirmed", {"reason": found.reason}) for found in missed[:1])
 
     @property
     def devices(self) -> int:

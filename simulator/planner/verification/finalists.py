@@ -21,7 +21,6 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.gap.limits import fleet_limits, within
-from simulator.planner.records import BusiestMinute, NotConfirmed
 from simulator.planner.search.question import Question
 from simulator.planner.search.screened_space import pareto_front
 from simulator.planner.verification.fleet_check import HOLDING, Checked, check_fleet, full_verification, sized_again
@@ -29,7 +28,7 @@ from simulator.planner.verification.records import Finalist, Finalists, FleetVer
 from simulator.planner.verification.simulation import SURE, beside, hold_chance
 from simulator.planner.verification.traces import CheckOf, steady_states, sure_simulation, surest_simulation
 from simulator.records import dataclass
-from simulator.specs.base import Assumption, ValueOrigin
+from simulator.specs.base import Assumption, Note, ValueOrigin
 
 CHEAPEST, OF_FRONT, MORE = 5, 3, 4
 """Finalists by cost, of the Pareto front, and how many more are checked at most where those fail or grow."""
@@ -169,9 +168,10 @@ def with_finalists(plan: CapacityPlan, simulated: CheckedSearch) -> CapacityPlan
     finalists, verification = simulated.finalists, simulated.verification
     warnings = plan.warnings
     if not verification.holds:
-        warnings = (*warnings, NotConfirmed(reason=verification.reason))
+        warnings = (*warnings, Note("not_confirmed", {"reason": verification.reason}))
     if finalists.replayed and finalists.chosen.replicas < finalists.chosen.planned_replicas:
-        warnings = (*warnings, BusiestMinute(peak_to_mean=_busiest(plan), replicas=finalists.chosen.planned_replicas))
+        busiest = {"peak_to_mean": _busiest(plan), "replicas": finalists.chosen.planned_replicas}
+        warnings = (*warnings, Note("busiest_minute", busiest))
     return replace(
         plan,
         verification=verification,
@@ -213,7 +213,7 @@ def with_check(plan: CapacityPlan) -> CapacityPlan:
             found = _up_and_degraded(sized, surest_simulation(question, sized, at))
     except RoofcastError:
         return plan
-    warnings = plan.warnings if found.holds else (*plan.warnings, NotConfirmed(reason=found.reason))
+    warnings = plan.warnings if found.holds else (*plan.warnings, Note("not_confirmed", {"reason": found.reason}))
     return replace(plan, verification=found, warnings=warnings)
 
 

@@ -10,7 +10,6 @@ from simulator.phases.engine_settings import KERNELS_NEVER_TIMED
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.money.cost import fleet_price
 from simulator.planner.money.market import offers_of, plan_rule
-from simulator.planner.records import AnswersMayDiffer, NotConfirmed, PlanWarning, SmallerUnpriced
 from simulator.planner.studies.growth import LEAD_TIME_SOURCE
 from simulator.planner.studies.resilience import Resilience
 from simulator.planner.studies.uncertainty import Uncertainty
@@ -25,7 +24,7 @@ from simulator.reports.studies import Studies, named_parts, of_each
 from simulator.reports.words.derivation import TERMS, terms_text
 from simulator.reports.words.fields import note_text
 from simulator.reports.words.plan_inputs import plan_input, warning_text
-from simulator.specs.base import Source, ValueOrigin
+from simulator.specs.base import Note, Source, ValueOrigin
 from simulator.specs.money.ownership import ROOM_FIGURES, SourcedFigure
 
 _FAR_PRICES = 2.0
@@ -84,16 +83,16 @@ def top_risks(studies: Studies) -> tuple[str, ...]:
         )
     if fleet.spares == 0:
         found.append("Failure: there is no spare replica; losing one puts the others above their planned load.")
-    found.extend(_warned(item) for item in plan.warnings if not isinstance(item, AnswersMayDiffer | NotConfirmed))
+    found.extend(_warned(item) for item in plan.warnings if item.key not in _SAID_ELSEWHERE)
     return tuple(found)
 
 
-def _warned(warning: PlanWarning) -> str:
+_SAID_ELSEWHERE = ("answers_may_differ", "not_confirmed")
+
+
+def _warned(warning: Note) -> str:
     """A warning of the plan as a risk."""
-    if isinstance(warning, SmallerUnpriced):
-        names = ", ".join(warning.hardware)
-        return f"Choice: {names} would take fewer accelerators, but the price list has no price of them. Get quotes."
-    said = warning_text(warning)
+    said = warning_text(Note("get_quotes", warning.values) if warning.key == "smaller_unpriced" else warning)
     return f"{said[:1].upper()}{said[1:]}."
 
 

@@ -7,23 +7,22 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from simulator.engine.lanes.steady_state import Objective
-from simulator.planner import records
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import LengthOrigins, SparesWanted, TraceFound, TraceName
 from simulator.records import dataclass
-from simulator.reports.content.quantities import availability_text, bytes_text
+from simulator.reports.content.quantities import bytes_text
 from simulator.reports.words.derivation import price_source_text, price_switch_text
 from simulator.reports.words.fields import (
     assumption_text,
     burst_text,
     cut_text,
     flag_of,
-    flag_text,
+    flagged,
     note_text,
     source_text,
     value_text,
 )
-from simulator.specs.base import Assumption, ValueOrigin
+from simulator.specs.base import Assumption, Note, ValueOrigin
 from simulator.specs.engine.releases import SlowerExperts, SlowProducts
 from simulator.specs.model.checkpoints import PublishedCheckpoint
 from simulator.specs.money.prices import PriceProfile
@@ -220,74 +219,11 @@ def _said(name: str, value: str, source: str, origin: ValueOrigin) -> PlanInput:
     return PlanInput(name=name, value=value, source=source, origin=origin, remark=source.removeprefix("default: "))
 
 
-def _many(item: records.ManyDevices) -> str:
-    ways = dict.fromkeys(
-        f"{way.hardware if way.change is None else flag_text(way.change)} needs {way.devices:,}"
-        for way in item.ways_out
-    )
-    advice = "; ".join(ways) or "no single change of format or hardware halves that"
-    return f"{item.devices:,} GPUs is implausibly many for one model on {item.hardware}: {advice}"
-
-
-def _availability(item: records.AvailabilityMissed) -> str:
-    planned = f"{item.spares} spares" if item.spares != 1 else "1 spare"
-    needed = f"{flag_of('spares')} {item.spares_needed}" + (" (of each pool)" if item.of_each_pool else "")
-    achieved, target = availability_text(item.achieved), availability_text(item.target)
-    return f"{planned} give an availability of {achieved}, below {target}: that takes {needed}"
-
-
-def warning_text(item: records.PlanWarning) -> str:
+def warning_text(item: Note) -> str:
     """One sentence, without its capital and its stop."""
-    match item:
-        case records.ManyDevices():
-            return _many(item)
-        case records.AnswersMayDiffer():
-            return (
-                f"answers may differ from {item.model} as published ({note_text(item.quality)}): measure them, or set "
-                f"{flag_of('max_quality_loss')}"
-            )
-        case records.AcceptanceAssumed():
-            return "how many guesses of speculation are accepted is assumed: measure it on your own requests"
-        case records.NoSpareReplica():
-            return "no spare replica: losing one puts the rest above their planned load"
-        case records.HighUtilization():
-            load = percent_text(item.utilization)
-            return f"replicas planned at {load} of saturation: a small error overloads them"
-        case records.PriceUnknown():
-            return f"no price is known for {item.hardware}: add one to your price list ({flag_of('prices')})"
-        case records.SmallerUnpriced():
-            return f"ranked last for want of a price, though smaller: {', '.join(item.hardware)}"
-        case records.StalePrice():
-            return (
-                f"the price of {item.hardware} is of {item.newest}, {item.days} days old: the list {item.price_list} "
-                f"calls prices stale after {item.allowed_days} (`roofcast prices import`, {flag_of('prices')})"
-            )
-        case records.PromptsNotChunked():
-            steps = f"too long for steps of {item.max_num_batched_tokens:,} tokens"
-            longer = f"{percent_text(item.refused)} of the requests, {steps}, get no answer"
-            more = f"a larger {flag_of('max_num_batched_tokens')} takes them"
-            return f"{item.engine} does not chunk prompts: {longer} ({more})"
-        case records.TraceRepaired():
-            return note_text(item.note)
-        case records.TraceLeftOut():
-            return f"of the trace the plan leaves out bursts: {burst_text(item.dispersion)}"
-        case records.AvailabilityMissed():
-            return _availability(item)
-        case records.NotConfirmed():
-            ways = f"{flag_of('verify')} looks for a size that holds, a lower {flag_of('utilization')} leaves more room"
-            why = item.reason or f"an objective fails there: {ways}"
-            return f"the event simulation does not confirm this fleet ({why})"
-        case records.NoUnlikePools():
-            asked = flag_of("prefill_hardware")
-            return f"no fleet has the pools that {asked} asks for; {item.hardware} {item.label}: {item.reason}"
-        case records.BusiestMinute():
-            return (
-                "the objectives hold over all requests of the trace, not in every minute of it: "
-                f"{flag_of('peak_to_mean')} {item.peak_to_mean:.3g} plans for its busiest one "
-                f"({item.replicas} replicas)"
-            )
+    return flagged(note_text(item))
 
 
-def warning_texts(items: Iterable[records.PlanWarning]) -> list[str]:
+def warning_texts(items: Iterable[Note]) -> list[str]:
     """All of them."""
-    return [warning_text(item) for item in items]
+    return list(map(warning_text, items))

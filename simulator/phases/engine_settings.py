@@ -57,6 +57,7 @@ class EngineSettings:
     prefix_caching: bool
     chunked_prefill: bool
     prompt_gather_steps: int
+    prompt_ranks_drawn: bool
     cpu_kv_offload: bool
     cpu_kv_offload_bytes: float | None
     kv_tiers: tuple[KvTier, ...]
@@ -97,6 +98,7 @@ def engine_settings(
         else spec.prefix_caching,
         chunked_prefill=limits.chunked_prefill,
         prompt_gather_steps=profile.prompt_gather_steps,
+        prompt_ranks_drawn=profile.prompt_ranks_drawn,
         cpu_kv_offload=bool(spec.cpu_kv_offload),
         cpu_kv_offload_bytes=spec.cpu_kv_offload_bytes,
         kv_tiers=(),

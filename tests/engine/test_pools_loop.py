@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -13,7 +14,7 @@ from simulator.engine.uniform.pools_loop import disaggregated_loop, loop_pools_p
 from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
-from simulator.specs.engine.deployment import DisaggregationSpec
+from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware, load_server
 from simulator.specs.model.loading import load_model
@@ -87,6 +88,32 @@ def test_tokens_of_long_answers_move_the_bottleneck() -> None:
     found = loop(16, osl=256)
     assert found.pools is not None
     assert found.pools.decode_busy_fraction > 0.9 > found.pools.prefill_busy_fraction
+
+
+def test_ranks_that_are_drawn_for_prompts_lose_where_some_have_none() -> None:
+    """SGLang: a rank without a prompt waits for one that has two; where all have some nothing is lost."""
+    drawn = deploy(
+        model=load_model("gpt-oss-20b"),
+        hardware=load_hardware("h100"),
+        parallelism=ParallelismSpec(dp_size=4, ep_size=4),
+        engine=EngineSpec(name="sglang", max_num_batched_tokens=4096),
+    )
+    assert drawn.engine.prompt_ranks_drawn
+    emptiest = replace(drawn, engine=replace(drawn.engine, prompt_ranks_drawn=False))
+
+    def rate_per_s(prefill: Deployment, *, clients: int) -> float:
+        return disaggregated_loop(
+            prefill,
+            replica(),
+            spec=DisaggregationSpec(prefill_replicas=1, decode_replicas=1),
+            server=load_server("hgx-h100"),
+            concurrency=clients,
+            lengths=LoopLengths(isl_tokens=4096, osl_tokens=2, range_ratio=0.8),
+            num_requests=400,
+        ).requests_per_s
+
+    assert rate_per_s(drawn, clients=8) < 0.95 * rate_per_s(emptiest, clients=8)
+    assert rate_per_s(drawn, clients=100) == pytest.approx(rate_per_s(emptiest, clients=100), rel=0.05)
 
 
 def test_a_slower_link_costs_the_ratio_of_bandwidths_and_layers_hide_it() -> None:

@@ -39,8 +39,9 @@ REQUESTS_PER_CLIENT = 10
 LEAST_ROUNDS = 4
 """Of a loop that has a steady state between the first and the last."""
 ROUNDS = 5
-"""Of everything queued at once without a given number: the first one starts in an empty engine, the others in a full
-one."""
+"""Of all queued at once without a given number: the first starts in an empty engine, the others in a full one."""
+_ROOMS = 1 << 31
+"""Numbers of which a request draws one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +100,15 @@ def loop_replica(
 
 
 def loop_work(
-    demand: LoopDemand, *, rounds: Counts | None = None, computes: bool = True, answers: bool = True
+    demand: LoopDemand,
+    *,
+    rounds: Counts | None = None,
+    computes: bool = True,
+    answers: bool = True,
+    drawn: bool = False,
 ) -> LoopWork:
-    """What requests take of a replica that computes prompts, generates answers, or does both. rounds : verify steps"""
+    """What requests take of a replica that computes prompts, generates answers, or does both. rounds : verify steps;
+    drawn : a random number of each request says which rank takes it"""
     further = (demand.osl_tokens - 1) * answers
     steps = further if rounds is None else rounds * answers
     growth = np.divide(further, steps, out=np.zeros(len(steps)), where=steps > 0)
@@ -114,6 +121,7 @@ def loop_work(
         growth=growth.tolist(),
         prompts=(int(prompts.min()), int(prompts.max())),
         contexts=(least, most),
+        rooms=np.random.default_rng(0).integers(_ROOMS, size=demand.requests).tolist() if drawn else (),
     )
 
 
@@ -153,7 +161,8 @@ def engines_of(
     stages, which their steps pass in turn."""
     deployment, verify = replica.deployment, replica.verify_tokens
     rounds = verify_rounds(deployment, demand=demand) if answers else None
-    work = loop_work(demand, rounds=rounds, computes=computes, answers=answers)
+    drawn = deployment.engine.prompt_ranks_drawn and not answers
+    work = loop_work(demand, rounds=rounds, computes=computes, answers=answers, drawn=drawn)
     tables = compile_steps(deployment, decode_tokens=verify, bounds=_bounds(replica, work=work))
     lengths = float(demand.isl_tokens.mean()), float(demand.osl_tokens.mean())
     drafts = with_drafts(tables, deployment, prompt_tokens=lengths[0], answer_tokens=lengths[1])
@@ -298,10 +307,8 @@ def closed_loop(
     at_once = min(concurrency * lengths.answers, requests)
     demand = loop_demand(deployment, lengths=lengths, requests=requests, at_once=at_once, ramp_s=ramp_s)
     run = _simulated(deployment, demand=demand, lengths=lengths)
-    if at_once == concurrency * lengths.answers:
-        return run
-    idle = Note("idle_clients", {"requests": num_requests, "clients": concurrency})
-    return replace(run, notes=(*run.notes, idle))
+    idle = (Note("idle_clients", {"requests": num_requests, "clients": concurrency}),)
+    return replace(run, notes=run.notes + idle * (at_once < concurrency * lengths.answers))
 
 
 def offline(deployment: Deployment, *, lengths: LoopLengths, num_requests: int | None) -> UniformRun:
@@ -354,10 +361,8 @@ def _static_batch(
 ) -> UniformRun:
     memory = memory_plan(deployment)
     require_fit(deployment, memory, tokens=isl_tokens + osl_tokens)
-    notes: tuple[Note, ...] = ()
     fitting = sequences_that_fit(deployment, memory, tokens=isl_tokens + osl_tokens)
-    if batch_size > fitting:
-        notes = (Note("cache_for_all", {"fitting": fitting, "sequences": batch_size}),)
+    crowded = (Note("cache_for_all", {"fitting": fitting, "sequences": batch_size}),) * (batch_size > fitting)
     prefill, decode = run_phases(
         deployment,
         sequences=batch_size,
@@ -379,6 +384,6 @@ def _static_batch(
         prefill=prefill,
         decode=decode,
         memory=memory,
-        notes=(*notes, *speculation_notes(deployment, decode, memory)),
+        notes=(*crowded, *speculation_notes(deployment, decode, memory)),
         busy_fraction=1 / deployment.parallelism.pp_size,
     )

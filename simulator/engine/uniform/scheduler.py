@@ -49,6 +49,7 @@ class LoopWork:
     prompt_tokens : to compute, 0 where another pool has done so; context_tokens : cached with the first token
     decode_steps : after the first token; growth : tokens that its context gains in each of them
     prompts, contexts : fewest and most tokens that a prompt takes, and that are cached of what decodes
+    rooms : random numbers that say which rank of an engine takes a request; none where the emptiest does
     """
 
     prompt_tokens: Sequence[int]
@@ -57,6 +58,7 @@ class LoopWork:
     growth: Sequence[float]
     prompts: tuple[int, int]
     contexts: tuple[int, int]
+    rooms: Sequence[int] = ()
 
 
 class Pipeline:

@@ -1,10 +1,9 @@
 """A closed loop of clients, or everything queued at once, event by event.
 
-An engine keeps its requests' lengths and their place, nothing is looked up per token: decodes go on in runs that end
-with the next answer or the next prompt, so that the work is one event per request and prompt chunk however long answers
-are. Engines go from event to event on their own clocks; the one whose next event is earliest goes first. An answer
-makes its client send the next request. In a disaggregated deployment a prompt that is done goes over its engine's link
-to the emptiest engine of the decode pool.
+Decodes go on in runs that end with the next answer or the next prompt, so that the work is one event per request and
+prompt chunk however long answers are. The engine whose next event is earliest goes first. An answer makes its client
+send the next request. A prompt that is done in a pool of its own goes over its engine's link to the emptiest engine of
+the decode pool.
 
 Reference: [VllmTeam2025] one step ahead
 """
@@ -46,15 +45,18 @@ class Engine:
         self.seated: list[int] = []
         self.busy_s = 0.0
         self.steps = 0
-        self._ranks = [Rank(policy, work) for _ in range(ranks)]
+        self._ranks, self._rooms = [Rank(policy, work) for _ in range(ranks)], work.rooms
         self._idle = True
         self._run = self._held = 0
         self._start_s = self._last_start_s = 0.0
 
     def deliver(self, request: int, *, ready_s: float) -> None:
-        """Give it a request that reaches the queue of its emptiest rank at ``ready_s``."""
-        ranks = self._ranks
-        rank = ranks[0] if len(ranks) == 1 else min(ranks, key=lambda one: one.load)
+        """Give it a request that reaches the queue of its emptiest rank, or of that of its room, at ``ready_s``."""
+        ranks, rooms = self._ranks, self._rooms
+        if len(ranks) == 1:
+            rank = ranks[0]
+        else:
+            rank = ranks[rooms[request] % len(ranks)] if rooms else min(ranks, key=lambda one: one.load)
         heappush(rank.waiting, (ready_s, request))
         if self._idle:
             self.event_s = min(self.event_s, ready_s)

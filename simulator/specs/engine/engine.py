@@ -141,6 +141,8 @@ class EngineProfile(Spec):
     never), on accelerators of ``side_stream_vendors`` (empty: of all).
     ``prompt_gather_steps``: steps that attention-data-parallel ranks let prompts wait until every rank has one, so that
     one rank's prompts do not hold up all others at other times (0: a prompt starts at once).
+    ``prompt_ranks_drawn``: in a pool that computes prompts for another, a random number of each request says which of
+    a replica's attention ranks takes it.
     ``nucleus_sorted_until``: the release since which a nucleus is found without a sort of the vocabulary (None: never).
     ``checkpoint_cache_since``: the release since which keys and values take the format that a checkpoint names for
     them, where nobody names one (None: they never do).
@@ -193,6 +195,7 @@ class EngineProfile(Spec):
     matrix_groups: tuple[PositiveInt, ...] = ()
     recipe: by_release.KernelRecipe = by_release.KernelRecipe()
     prompt_gather_steps: NonNegativeInt = 0
+    prompt_ranks_drawn: bool = False
     cache_logged_on: tuple[str, ...] = ()
     overheads: EngineOverheads
     spread: EngineSpread

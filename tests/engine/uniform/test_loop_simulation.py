@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -29,9 +30,11 @@ def demand(*, requests: int = 6, at_once: int = 2, isl: int = 10, osl: int = 4, 
     )
 
 
-def run(asked: LoopDemand, policy: LoopPolicy, *, tables: object = TABLES, ranks: int = 1) -> LoopRecords:
+def run(
+    asked: LoopDemand, policy: LoopPolicy, *, tables: object = TABLES, ranks: int = 1, rooms: tuple[int, ...] = ()
+) -> LoopRecords:
     clock = StepClock(tables)  # type: ignore[arg-type]
-    engine = Engine(clock, policy=policy, work=loop_work(asked), ranks=ranks)
+    engine = Engine(clock, policy=policy, work=replace(loop_work(asked), rooms=rooms), ranks=ranks)
     return simulate_loop(asked, engines=[engine])
 
 
@@ -100,6 +103,15 @@ def test_prompts_of_ranks_wait_for_each_other() -> None:
     assert first_s[:2] == [5.0, 10.0]
     # Nobody waits for a rank that will never have a prompt.
     assert first_s[2] == 41.0
+
+
+def test_a_request_goes_to_the_rank_of_its_room() -> None:
+    # Steps take one prompt a rank: of three that one rank has to compute, the others wait for none.
+    asked = demand(requests=4, at_once=4, osl=1)
+    policy = LoopPolicy(resident=4, step_tokens=10)
+    emptiest, drawn = (run(asked, policy, ranks=2, rooms=rooms).first_token_s for rooms in ((), (0, 2, 5, 4)))
+    np.testing.assert_array_equal(emptiest, [1.0, 1.0, 2.0, 2.0])
+    np.testing.assert_array_equal(drawn, [1.0, 2.0, 1.0, 3.0])
 
 
 def test_pools_pass_prompts_over_the_link() -> None:

@@ -80,6 +80,11 @@ TYPICAL: dict[str, dict[str, float]] = {
 """By model, what sets a kernel's pace: geometric means over kernels of three libraries, then over Ampere, Ada, Hopper
 and both kinds of Blackwell [AIC2026], which agree to a factor of 1.4 (passes of experts 1.9)."""
 
+GDDR_SHARE = 0.80
+"""Of a memory's rate that products reach behind GDDR: vLLM's 16-bit ones 0.80 on L40S and 0.93 on RTX PRO 6000. HBM is
+read at less (A100 0.70, MI300X 0.66) as each unit has to take in two to three times as much: cards with the same units
+behind GDDR or LPDDR do not."""
+
 DURATIONS = ("_s", "_cycles")
 
 
@@ -96,6 +101,7 @@ class Relative:
     unit_share : by what ``UNIT_TIMES`` are multiplied: another vendor's units are no measure of them (8 of a Trainium2
         would take 500 us for 4,096 rows, 24 of a Gaudi 2 four times what the cache of 1,024 sequences does), so that
         they follow the memory [-]
+    least_share : of the memory's rate that 16-bit products reach at least where the relative has another kind [-]
     beside : others whose fits count as much: one of each further generation of a link that nobody measured
     """
 
@@ -107,6 +113,7 @@ class Relative:
     same_generation: bool = True
     port_share: float = 1.0
     unit_share: float = 1.0
+    least_share: float = 0.0
     beside: tuple[str, ...] = ()
 
 
@@ -230,7 +237,12 @@ def calibrated_relative(hardware: AcceleratorSpec, *, available: Sequence[Accele
         same_generation=generation(hardware) == generation(chosen),
         port_share=port_share(hardware, relative=chosen),
         unit_share=1.0 if hardware.vendor == chosen.vendor else ours / theirs,
+        least_share=GDDR_SHARE if _has_hbm(chosen) and not _has_hbm(hardware) else 0.0,
     )
+
+
+def _has_hbm(spec: AcceleratorSpec) -> bool:
+    return spec.memory_kind.lower().startswith("hbm")
 
 
 def of_each_generation(hardware: AcceleratorSpec, *, available: Sequence[AcceleratorSpec]) -> tuple[Relative, ...]:
@@ -368,4 +380,6 @@ def carried_fit(fit: KernelFit, relative: Relative) -> KernelFit:
     for name, share in ((UNIT_RATE, relative.port_share), *((name, relative.unit_share) for name in UNIT_TIMES)):
         if name in known and share != 1.0:
             moved[name] = share * moved.get(name, known[name])
+    if fit.model == "tiled_gemm" and fit.format == Dtype.BF16 and known["memory_fraction"] < relative.least_share:
+        moved["memory_fraction"] = relative.least_share
     return fit.model_copy(update={"parameters": {**known, **moved}}) if moved else fit

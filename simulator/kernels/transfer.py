@@ -227,7 +227,8 @@ def calibrated_relative(hardware: AcceleratorSpec, *, available: Sequence[Accele
     """
     if any(spec.name == hardware.name for spec in available):
         return own_fits(hardware.name)
-    chosen, distance = _nearest(hardware, available, lambda spec: kernel_distance(hardware, relative=spec))
+    facts = Same(hardware)
+    chosen, distance = _nearest(hardware, available, lambda spec: _kernel_distance(facts, Same(spec)))
     ours, theirs = (spec.parallel_units / spec.memory_bytes_per_s for spec in (hardware, chosen))
     return Relative(
         name=chosen.name,

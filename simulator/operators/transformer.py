@@ -58,7 +58,7 @@ def operator_list(
     if first:
         rows += embedding_rows(share, tokens=share.tokens + _source_tokens(model, step))
         rows += _encoder_rows(share)
-    rows += _stack_rows(model.layers, order=(model.layer_order[depth] for depth in depths), share=share)
+    rows += _stack_rows(model.layers, order=map(model.layer_order.__getitem__, depths), share=share)
     if last:
         rows += head_rows(share, holds_embedding=first)
     else:

@@ -204,7 +204,7 @@ class StepEstimate:
         np.add.at(shares, (waits, np.arange(len(self.host_s))), [row.seconds for row in self.rows])
         shares[BOUNDS.index(HOST)] += self.host_s
         shares[BOUNDS.index(HOST), self.outrun] = np.inf
-        return tuple(BOUNDS[index] for index in np.argmax(shares, axis=0))
+        return tuple(map(BOUNDS.__getitem__, np.argmax(shares, axis=0)))
 
     @property
     def log_sigma(self) -> Array:

@@ -65,7 +65,7 @@ def _choice(choice: Any, *, own: object) -> Any:
 
 
 def _of_a_size(value: float) -> float:
-    if 0 < abs(value) < SMALLEST_NUMBER:
+    if value and -SMALLEST_NUMBER < value < SMALLEST_NUMBER:
         raise PydanticCustomError("too_small", f"Input should be 0 or at least {SMALLEST_NUMBER:g}")
     return value
 

@@ -182,7 +182,7 @@ def profiles_changed_ns(kind: ProfileKind, *, profiles: str | Path | None = None
 
 @lru_cache(maxsize=64)
 def _files_cached(root: Path, modified_ns: int) -> Mapping[str, Path]:
-    files = (path for path in sorted(root.iterdir()) if path.suffix in _SUFFIXES)
+    files = (root / name for name in sorted(os.listdir(root)) if name.endswith(_SUFFIXES))
     return {path.stem.lower(): path for path in files if path.stem != _INDEX_STEM}
 
 

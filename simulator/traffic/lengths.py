@@ -283,8 +283,9 @@ def uniform_points(count: int) -> Array:
 @cache
 def normal_points(count: int) -> Array:
     """The lattice of `uniform_points` as standard normal deviates, [11, count]."""
-    inverse = NormalDist().inv_cdf
-    return np.array([[inverse(float(value)) for value in row] for row in uniform_points(count)])
+    # Every row holds the same numbers in another order.
+    deviates = np.array([NormalDist().inv_cdf((place + 1 / 2) / count) for place in range(count)])
+    return deviates[(uniform_points(count) * count).astype(np.intp)]
 
 
 _OURS = Note("assumed_start")
@@ -361,8 +362,7 @@ def workload_preset(name: str) -> WorkloadPreset:
     except ValueError as error:
         raise RoofcastError(f"{error}, got {name!r}", field=Option("workload")) from None
     words = {preset.word: preset for preset in PRESETS}
-    whole = sum(share for _, share in shares)
-    kinds = [(words[word], share / whole) for word, share in shares]
+    kinds = [(words[word], part) for (word, _), part in zip(shares, shares_of([of for _, of in shares]), strict=True)]
     return kinds[0][0] if len(kinds) == 1 else _mixed(kinds, name=name)
 
 

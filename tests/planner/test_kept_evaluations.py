@@ -65,7 +65,7 @@ def test_another_process_evaluates_nothing_again_and_says_the_same(
 
     for name in ("prepare_all", "evaluate_prepared"):
         monkeypatch.setattr(usual_search, name, refuse)
-    monkeypatch.setattr("simulator.planner.serving.disaggregated.evaluate_pools", refuse)
+    monkeypatch.setattr("simulator.planner.search.usual_search.evaluate_pools", refuse)
     assert document(rps=300.0, **fields) == fresh
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from simulator.engine.lanes.steady_state import Objective
-from simulator.planner.candidate import Candidate
-from simulator.planner.search import usual_search
+from simulator.operators.work import Work
+from simulator.planner.candidate import Candidate, Platform
+from simulator.planner.search import screen_rows, search, usual_search
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import resolve
 from simulator.planner.search.usual_search import evaluate_all
@@ -24,9 +26,11 @@ def test_pairs_of_one_search_share_their_replicas(monkeypatch: pytest.MonkeyPatc
     single = candidates(asked.spec, model=asked.model, platform=platform)
     pairs = [replace(decode, prefill=prefill) for decode in single[:2] for prefill in single[:2]]
     priced: list[str] = []
+    calls: list[int] = []
     prepare = disaggregated.prepare_all
 
     def counted(tried: Sequence[Candidate], *, prefill_pool: bool, **known: object) -> object:
+        calls.append(len(tried))
         priced.extend(["prefill" if prefill_pool else "decode"] * len(tried))
         return prepare(tried, prefill_pool=prefill_pool, **known)  # type: ignore[arg-type]
 
@@ -40,6 +44,8 @@ def test_pairs_of_one_search_share_their_replicas(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(disaggregated, "capacity_within", asked_alone)
     found = evaluate_all(asked, pairs)
     assert len(found.sized) == 4
+    # Both of either kind in one call.
+    assert [count for count in calls if count] == [2, 2]
     # The link to the larger pool carries more for one of the prompts.
     assert sorted(priced) == ["TPOT"] * 2 + ["TTFT"] * 3 + ["decode"] * 2 + ["prefill"] * 2
     for item, pair in zip(found.sized, pairs, strict=True):
@@ -66,3 +72,35 @@ def test_pairs_that_are_not_worked_out_take_no_less(fields: dict[str, object]) -
     every = evaluate_all(asked, [replace(decode, prefill=prefill) for decode in single for prefill in single]).sized
     assert 0 < len(shown) < len(every)
     assert sorted(item.devices for item in shown) == sorted(item.devices for item in every)[: len(shown)]
+
+
+@pytest.mark.slow
+def test_a_search_lists_candidates_and_takes_rows_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = resolve(plan_spec({"rps": 40, "model": "llama-3.1-8b"}))
+    listed: list[str] = []
+    screens: list[int] = []
+    once, taken_apart = usual_search.candidates, screen_rows.DistinctRows._reduced
+    contents: list[object] = []
+
+    def counted(spec: object, *, platform: Platform, **known: object) -> object:
+        listed.append(platform.hardware.name)
+        return once(spec, platform=platform, **known)  # type: ignore[arg-type]
+
+    def reduced(self: screen_rows.DistinctRows, work: Work, *, cases: int) -> screen_rows.DistinctRow:
+        contents.append((screen_rows._contents(work), screen_rows._contents(work.shape)))
+        return taken_apart(self, work, cases=cases)
+
+    def screened(*given: Any, **known: Any) -> object:
+        screens.append(len(given[1]))
+        return screen_space(*given, **known)
+
+    screen_space = search.screen_space
+    monkeypatch.setattr(usual_search, "candidates", counted)
+    monkeypatch.setattr(screen_rows.DistinctRows, "_reduced", reduced)
+    monkeypatch.setattr(search, "screen_space", screened)
+    search.search(asked)
+    kinds = list(dict.fromkeys(listed))
+    assert listed[: len(kinds)] == kinds
+    assert len(listed) - len(kinds) < len(kinds) / 2  # larger degrees, where all usual are too small
+    assert len(screens) > 1
+    assert len(contents) == len(set(contents))

@@ -77,7 +77,7 @@ def test_pools_are_remembered_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object, **words: object) -> None:
         raise AssertionError("evaluated again")
 
-    monkeypatch.setattr(disaggregated, "evaluate_pools", refuse)
+    monkeypatch.setattr(usual_search, "evaluate_pools", refuse)
     assert _outcome(replace(question, demand=replace(question.demand, mean_rate_per_s=500.0)), pair) is found
 
 

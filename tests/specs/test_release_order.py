@@ -42,12 +42,12 @@ def test_what_has_no_number_came_before_nothing(release: str) -> None:
 @given(known=st.lists(RELEASES, min_size=1, max_size=6, unique_by=release_number), data=st.data())
 def test_a_known_release_stands_in_for_itself(known: list[str], data: st.DataObject) -> None:
     asked = data.draw(st.sampled_from(known))
-    assert nearest_release(asked, known) == asked
+    assert nearest_release(asked, tuple(known)) == asked
 
 
 @given(asked=RELEASES, known=st.lists(RELEASES, min_size=1, max_size=6, unique_by=release_number))
 def test_what_stands_in_is_a_neighbour(asked: str, known: list[str]) -> None:
-    found = nearest_release(asked, known)
+    found = nearest_release(asked, tuple(known))
     place, at = release_number(found), release_number(asked)
     between = [name for name in known if min(place, at) < release_number(name) < max(place, at)]
     assert found in known
@@ -56,4 +56,4 @@ def test_what_stands_in_is_a_neighbour(asked: str, known: list[str]) -> None:
 
 @given(known=st.lists(RELEASES, min_size=1, max_size=6, unique_by=release_number))
 def test_a_build_without_a_number_is_the_latest(known: list[str]) -> None:
-    assert nearest_release("nightly", known) == max(known, key=release_number)
+    assert nearest_release("nightly", tuple(known)) == max(known, key=release_number)

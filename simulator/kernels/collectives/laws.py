@@ -259,7 +259,7 @@ def _sizes_of(key: str) -> tuple[int, ...]:
     found = _SIZES.fullmatch(key)
     if found is None:
         raise _unreadable(f"{key!r} names no size", hint="residual.p8.20 is that of 8 devices at 2^20 bytes")
-    return tuple(int(size) for size in found.groups() if size is not None)
+    return tuple(map(int, filter(None, found.groups())))
 
 
 def _read_residual(parameters: Mapping[str, float]) -> Lattice | None:

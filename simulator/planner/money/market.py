@@ -368,8 +368,13 @@ def _one_each(offers: Iterable[OfferSpec]) -> list[OfferSpec]:
     return list(cheapest.values())
 
 
+@lru_cache(maxsize=4)
+def _offers_of_each(prices: Same[PriceProfile]) -> Mapping[str, int]:
+    return Counter(offer.provider for offer in prices.held.offers if offer.kind != "purchase")
+
+
 def _listed(offers: Sequence[OfferSpec], *, prices: PriceProfile) -> Sequence[OfferSpec]:
-    count = Counter(offer.provider for offer in prices.offers if offer.kind != "purchase")
+    count = _offers_of_each(Same(prices))
     listed = [offer for offer in offers if count[offer.provider] >= _LISTED_OFFERS]
     return listed if len(listed) >= _FEWEST_PROVIDERS else offers
 
@@ -389,11 +394,7 @@ def _taken(
         return "marked", offer, _hourly(offer)
     if len(each) == 1:
         return "only", each[0], _hourly(each[0])
-    match rule.of:
-        case "low":
-            return "low", each[0], _hourly(each[0])
-        case "high":
-            return "high", each[-1], _hourly(each[-1])
-    if len(middle) == 1:
-        return "median", middle[0], _hourly(middle[0])
-    return "median", None, median(map(_hourly, middle))
+    if rule.of in ("low", "high"):
+        offer = each[0 if rule.of == "low" else -1]
+        return rule.of, offer, _hourly(offer)
+    return "median", middle[0] if len(middle) == 1 else None, median(map(_hourly, middle))

@@ -115,11 +115,10 @@ def _distinct(columns: list[Array]) -> tuple[NDArray[np.intp], NDArray[np.intp]]
     """The first case of each kind, and of every case its kind, in the order in which they come."""
     # Cases are few: a dictionary is much faster than sorting them, and of bytes than of numbers.
     together = np.stack(columns, axis=1, dtype=np.float64)
-    seen: dict[bytes, int] = {}
-    kinds = together.view(f"V{together.strides[0]}").ravel().tolist()
-    back = [seen.setdefault(case, len(seen)) for case in kinds]
-    first = {kind: place for place, kind in reversed(list(enumerate(back)))}
-    order = [first[kind] for kind in range(len(seen))]
+    cases = together.view(f"V{together.strides[0]}").ravel().tolist()
+    kinds = dict(zip(dict.fromkeys(cases), range(len(cases)), strict=False))
+    first = dict(zip(reversed(cases), reversed(range(len(cases))), strict=True))
+    order, back = ([of[case] for case in asked] for of, asked in ((first, kinds), (kinds, cases)))
     return np.array(order, dtype=np.intp), np.array(back, dtype=np.intp)
 
 

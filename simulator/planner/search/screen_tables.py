@@ -121,7 +121,7 @@ def bubble_factor(sequences: Array, *, mix: RequestMix, batched_tokens: ArrayLik
 
 class TableMaker:
     """Makes the tables of a search space; what accelerators and set-ups share is kept between calls. Equal variants
-    share what they have in common only where they are the same object."""
+    share what they have in common only where they are the same object. ``known`` : rows that another maker kept."""
 
     def __init__(
         self,
@@ -131,6 +131,7 @@ class TableMaker:
         mix: RequestMix,
         space: SearchSpace,
         profiles: str | None,
+        known: screen_rows.DistinctRows | None = None,
     ) -> None:
         engine = next(iter(engines.values()))
         scheduler = engine.scheduler or load_engine(engine.name, profiles=profiles).scheduler
@@ -138,7 +139,7 @@ class TableMaker:
         self._model, self._mix, self._space = model, mix, space
         self._profiles, self._engines = profiles, engines
         self._depth = max(item.pp_size for item in space.parallelisms)
-        self._distinct = screen_rows.DistinctRows()
+        self._distinct = known or screen_rows.DistinctRows()
         self._rows: dict[_Key, tuple[screen_rows.SharedRows, ...]] = {}
         self._room: dict[_Key, screen_rows.CacheRoom] = {}
         self._prices: dict[_Key, screen_rows.RowPrices] = {}
@@ -232,18 +233,19 @@ class TableMaker:
         """Of the memory that the engine takes under each token budget [budgets]."""
         key = (platform.hardware.name, parallelism.tp_size, parallelism.pp_size)
         if key not in self._memory_shares:
-            engine = self._engines[platform]
-            self._memory_shares[key] = np.array(
-                [
-                    engine_limits(
-                        engine.model_copy(update={"max_num_batched_tokens": tokens}),
-                        hardware=platform.hardware,
-                        parallelism=parallelism,
-                        profiles=self._profiles,
-                    ).gpu_memory_utilization
-                    for tokens in self._space.tokens
-                ]
-            )
+            engine, shares = self._engines[platform], list[float]()
+            for tokens in self._space.tokens:
+                limits = engine_limits(
+                    engine.model_copy(update={"max_num_batched_tokens": tokens}),
+                    hardware=platform.hardware,
+                    parallelism=parallelism,
+                    profiles=self._profiles,
+                )
+                shares.append(limits.gpu_memory_utilization)
+                rule = limits.source("gpu_memory_utilization").rule
+                if rule is None or rule.memory_share is None:  # the same whatever a step holds
+                    break
+            self._memory_shares[key] = np.resize(shares, len(self._space.tokens))
         return self._memory_shares[key]
 
     def _with_bubbles(self, decode_s: Array, shared_s: Array, *, stages: int) -> Array:

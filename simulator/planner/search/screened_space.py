@@ -322,8 +322,7 @@ def cheapest(
     found: ScreenedSpace, question: Question, *, among: Callable[[ScreenTable], bool]
 ) -> tuple[Candidate, ...]:
     """The cheapest set-up of every accelerator ``among`` the tables."""
-    places = _best_per_platform(found, question, among=among)
-    return tuple(found.candidate(place, question) for place in places)
+    return tuple(found.candidate(place, question) for place in _best_per_platform(found, question, among=among))
 
 
 def finalists(found: ScreenedSpace, question: Question) -> tuple[Candidate, ...]:

@@ -1,14 +1,12 @@
 """Which fleets a question gets: the usual ones, or widely over arrays, and then the families that people deploy.
 
-What is deployed beside an engine's own limits is searched on the best accelerators of a usual search and on all whose
-fleets are shown then, or on all that are named, which somebody compares: running requests and token budgets,
-data-parallel attention with expert parallelism, pools for prompts and for answers. All are screened on tables that they
-share, two pools as arrays of either; the best of each family on each accelerator is evaluated exactly.
+The families: running requests and token budgets, data-parallel attention with expert parallelism, pools for prompts and
+for answers. All are screened on tables that they share; the best of each on each accelerator is evaluated exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from itertools import chain
 from math import inf
@@ -21,7 +19,7 @@ from simulator.planner.fleet.fleet import Sized, Trial, with_doubt
 from simulator.planner.records import FamilyFound, SearchFamily
 from simulator.planner.search.candidates import USUAL_DP_SIZES, platforms, unlike_pairs
 from simulator.planner.search.question import Question, check_decodes
-from simulator.planner.search.screen_tables import ScreenTable
+from simulator.planner.search.screen_rows import DistinctRows
 from simulator.planner.search.screened_space import ScreenedSpace, cheapest, finalists, search_summary
 from simulator.planner.search.usual_search import evaluate_all, try_pair, usual_search
 from simulator.planner.search.wide_search import pool_finalists, screen_space
@@ -67,7 +65,7 @@ def try_platforms(question: Question, tried: Sequence[Platform]) -> Tried:
             trial = usual_search(question, tried)
         return Tried(trial=trial, summary=summary)
     trial = usual_search(question, tried)
-    searched = search_families(question, tried, trial, evaluate=evaluate_all)
+    searched = search_families(question, tried, trial)
     return Tried(
         trial=replace(trial.with_more(searched.trial), more=trial.more + searched.candidates),
         families=searched.families,
@@ -134,8 +132,6 @@ WORTH, WORTH_POOLS = 0.03, 0.1
 """Least saving for which a fleet of a family stands among the options: flags cost little, two pools to run much where
 nobody asked for them."""
 
-Evaluate = Callable[[Question, Sequence[Candidate]], Trial]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Searched:
@@ -188,16 +184,12 @@ def _leaves_domain(item: Sized) -> bool:
     return candidate.parallelism.devices > candidate.platform.linked_devices
 
 
-def _spreads_experts(table: ScreenTable) -> bool:
-    return table.parallelism.ep_size > 1
-
-
 def _candidates(family: SearchFamily, found: ScreenedSpace, question: Question) -> tuple[Candidate, ...]:
     match family:
         case SearchFamily.LIMITS:
-            return cheapest(found, question, among=lambda table: not _spreads_experts(table))
+            return cheapest(found, question, among=lambda table: table.parallelism.ep_size == 1)
         case SearchFamily.EXPERTS:
-            return cheapest(found, question, among=_spreads_experts)
+            return cheapest(found, question, among=lambda table: table.parallelism.ep_size > 1)
         case SearchFamily.POOLS:
             return pool_finalists(found, question, per_platform=1)
 
@@ -253,7 +245,7 @@ class _Saved:
     worth: bool
 
 
-def search_families(question: Question, tried: Sequence[Platform], trial: Trial, *, evaluate: Evaluate) -> Searched:
+def search_families(question: Question, tried: Sequence[Platform], trial: Trial) -> Searched:
     """Search the open families on the best accelerators of ``trial`` and on all of the fleets that are shown then, on
     all that are named and can serve, on all where none can.
 
@@ -264,16 +256,16 @@ def search_families(question: Question, tried: Sequence[Platform], trial: Trial,
     nearest = _nearest(question, bests)[: None if question.spec.hardware else most]
     asked = _widened(question, over_servers=question.model.has_experts and any(map(_leaves_domain, bests.values())))
     new = set(nearest) or {item.hardware.name for item in tried}
-    saved, screened, searched, kept = list[_Saved](), 0, set[str](), Trial()
+    saved, screened, searched, kept, rows = list[_Saved](), 0, set[str](), Trial(), DistinctRows()
     while families and new:
         searched |= new
         try:
-            found = screen_space(asked, tuple(item for item in tried if item.hardware.name in new))
+            found = screen_space(asked, tuple(item for item in tried if item.hardware.name in new), known=rows)
         except InfeasibleError:
             break
         screened += found.space.candidates * (1 + (SearchFamily.POOLS in families))
         for family in families if found.tables else ():
-            sized = evaluate(question, _candidates(family, found, asked)).sized
+            sized = evaluate_all(question, _candidates(family, found, asked)).sized
             saved += [_saved(question, family, item, bests.get(_name(item))) for item in sized]
         kept = Trial(sized=tuple(item.fleet for item in saved if item.worth))
         new = set() if question.spec.hardware else _shown(question, trial.with_more(kept)) - searched

@@ -31,6 +31,7 @@ from simulator.planner.serving.disaggregated import (
     PoolReplica,
     decode_capacity,
     evaluate_pair,
+    evaluate_pools,
     link_of,
     pool_replicas,
     prefill_capacity,
@@ -76,9 +77,10 @@ class _Kept(Generic[Answer]):
         new = iter(work_out(missing) if missing else [])
         answers = [next(new) if answer is None else answer for answer in known]
         with self._lock:
-            for item, answer in zip(asked, answers, strict=True):
+            for item, answer, before in zip(asked, answers, known, strict=True):
                 # Asked for again it is the newest: what is evaluated beside it would push it out before it is read.
-                self._answers.pop(item, None)
+                if before is not None:
+                    self._answers.pop(item, None)
                 self._answers[item] = answer
             while len(self._answers) > KEPT:
                 del self._answers[next(iter(self._answers))]
@@ -134,11 +136,13 @@ def _worked_out(asked: list[_Asked]) -> list[Aggregated | Rejection]:
 
 
 def _pools_worked_out(asked: list[_Asked]) -> list[Shape | Rejection]:
-    from simulator.planner.serving.disaggregated import evaluate_pools
-
     first, objectives = asked[0], asked[0].objectives
     made = _made(first.model, first.mix, first.policy)
     assert objectives is not None
+    # Replicas of all pools are priced together, before they are paired.
+    for place, decodes in ((0, False), (-1, True)):
+        parts = [item.candidate.parts[place] for item in asked]
+        pool_replicas(parts, made, decodes=decodes, model=first.model.held, mix=first.mix, policy=first.policy)
     return [
         evaluate_pools(
             item.candidate, model=first.model.held, mix=first.mix, objectives=objectives, policy=first.policy, made=made
@@ -312,13 +316,12 @@ PIPELINE_DEPTHS = (2, 4, 8)
 
 def usual_search(question: Question, tried: Sequence[Platform]) -> Trial:
     """Evaluate the candidates of every platform: in one go those that each will ask for first."""
-    spec, model = question.spec, question.model
-    if "aggregated" in question.serving:
-        usual = [candidates(spec, model=model, platform=platform) for platform in tried]
-        evaluate_together(question, tuple(chain(*usual)))
+    spec, model, alone = question.spec, question.model, "aggregated" in question.serving
+    usual = [candidates(spec, model=model, platform=platform) if alone else () for platform in tried]
+    evaluate_together(question, tuple(chain(*usual)))
     trial = Trial()
-    for platform in tried:
-        trial = trial.with_more(try_platform(question, platform))
+    for platform, own in zip(tried, usual, strict=True):
+        trial = trial.with_more(try_platform(question, platform, own))
     return trial
 
 
@@ -331,20 +334,19 @@ def evaluate_together(question: Question, tried: Sequence[Candidate]) -> None:
         _OF_POOLS.get([item for item in asked if len(item.candidate.parts) > 1], _pools_worked_out)
 
 
-def try_platform(question: Question, platform: Platform) -> Trial:
-    """Evaluate a platform's candidates, as one kind of replica, as two pools, or both ways."""
-    trial = _try_replicas(question, platform) if "aggregated" in question.serving else Trial()
+def try_platform(question: Question, platform: Platform, usual: tuple[Candidate, ...]) -> Trial:
+    """Evaluate a platform's ``usual`` candidates, as one kind of replica, as two pools, or both ways."""
+    trial = _try_replicas(question, platform, usual) if "aggregated" in question.serving else Trial()
     if "disaggregated" in question.serving:
         check_decodes(question, "serving")
         trial = trial.with_more(try_pair(question, platform, platform))
     return trial
 
 
-def _try_replicas(question: Question, platform: Platform) -> Trial:
+def _try_replicas(question: Question, platform: Platform, tried: tuple[Candidate, ...]) -> Trial:
     """Replicas that do both phases; where all are too small, larger tensor and then pipeline degrees or experts over
     several servers."""
     spec, model = question.spec, question.model
-    tried = candidates(spec, model=model, platform=platform)
     trial = _evaluate(question, tried)
     if not trial.sized and not spec.tp_size and trial.all_too_small:
         larger = candidates(spec, model=model, platform=platform, large=True)
@@ -374,12 +376,10 @@ def evaluate_all(question: Question, tried: Sequence[Candidate]) -> Trial:
 def _evaluate(question: Question, tried: Sequence[Candidate]) -> Trial:
     """Size every candidate, the smallest tensor-parallel degree first. Degrees above one that gives less per device
     without an objective being the reason are left out, unless asked for."""
-    sized: list[Sized] = []
-    rejections: list[Rejection] = []
-    best: dict[str, float] = {}
+    sized, rejections, best = list[Sized](), list[Rejection](), dict[str, float]()
     for candidate in tried:
-        family = candidate.family
-        if best.get(family) == float("inf"):
+        before = best.get(candidate.family, 0.0)
+        if before == inf:
             continue
         outcome = evaluate_once(
             candidate,
@@ -393,8 +393,6 @@ def _evaluate(question: Question, tried: Sequence[Candidate]) -> Trial:
             continue
         sized.append(size(outcome, demand=question.demand, spec=question.spec, prices=question.prices))
         per_device = outcome.replica.capacity_per_s / outcome.replica.devices
-        declines = outcome.replica.binding is None and per_device < best.get(family, 0.0)
-        best[family] = (
-            float("inf") if declines and not question.spec.tp_size else max(per_device, best.get(family, 0.0))
-        )
+        declines = outcome.replica.binding is None and per_device < before and not question.spec.tp_size
+        best[candidate.family] = inf if declines else max(per_device, before)
     return Trial(sized=tuple(sized), rejections=tuple(rejections))

@@ -19,6 +19,7 @@ from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import FORMATS_DIFFER, TECHNIQUES_SAVE
 from simulator.planner.search.candidates import engine_on
 from simulator.planner.search.question import Question, own_limits, search_space, variants_on
+from simulator.planner.search.screen_rows import DistinctRows
 from simulator.planner.search.screen_tables import ScreenTable, TableMaker
 from simulator.planner.search.screened_space import (
     SCREEN_ERROR,
@@ -46,8 +47,11 @@ TECHNIQUES_DIFFER = 2.0
 beside its best are not combined with them."""
 
 
-def screen_space(question: Question, platforms: tuple[Platform, ...]) -> ScreenedSpace:
-    """Price the shared kernels of a question's search space and screen every set-up."""
+def screen_space(
+    question: Question, platforms: tuple[Platform, ...], *, known: DistinctRows | None = None
+) -> ScreenedSpace:
+    """Price the shared kernels of a question's search space and screen every set-up; ``known`` : rows of an earlier
+    screen of the question on other platforms."""
     if question.demand.mix.decode_steps == 0:
         raise RoofcastError(
             "a wide search needs answers of more than one token", field=Option("search"), hint="`search` usual"
@@ -70,6 +74,7 @@ def screen_space(question: Question, platforms: tuple[Platform, ...]) -> Screene
         mix=question.demand.mix,
         space=space,
         profiles=question.policy.profiles,
+        known=known,
     )
     offered = variants_on(space, platforms, spec=spec, model=question.model)
     if _every_one_counts(question, offered):

@@ -312,7 +312,7 @@ class EngineProfile(Spec):
                 hint="leave it at 1, or take an engine whose profile says context_parallel",
             )
         asked = spec.version or self.version
-        release = by_release.nearest_release(asked, self.rules or (self.version,))
+        release = by_release.nearest_release(asked, tuple(self.rules) or (self.version,))
         known = release == asked or by_release.release_number(release) == by_release.release_number(asked) != ()
         source = by_release.LimitSource(engine=self.name, release=release, asked=None if known else asked)
         own = {name: getattr(self, name) for name in by_release.LIMIT_FIELDS}

@@ -151,10 +151,9 @@ def ruled(
     found = base
     for rule in rules:
         decided = {name: getattr(rule, name) for name in LIMIT_FIELDS if getattr(rule, name) is not None}
-        sources = tuple(
-            replace(source, rule=rule) if rule.decides(name) else source
-            for name, source in zip(LIMIT_FIELDS, found.sources, strict=True)
-        )
+        own = replace(found.sources[0], rule=rule)  # sources differ in their rules alone
+        each = zip(LIMIT_FIELDS, found.sources, strict=True)
+        sources = tuple(own if rule.decides(name) else source for name, source in each)
         found = replace(found, **decided, sources=sources)
     share = found.source("gpu_memory_utilization").rule
     if share is None or share.memory_share is None:
@@ -181,7 +180,8 @@ def came_before(version: str | None, release: str) -> bool:
     return bool(asked) and asked < release_number(release)
 
 
-def nearest_release(version: str, known: Iterable[str]) -> str:
+@lru_cache(maxsize=256)
+def nearest_release(version: str, known: tuple[str, ...]) -> str:
     """The one of ``known`` that is ``version``, or the nearest to it; a version without a number is the latest."""
 
     def place(name: str) -> tuple[float, ...]:

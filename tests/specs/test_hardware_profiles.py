@@ -314,6 +314,7 @@ class Fact(NamedTuple):
 
 
 FACT_NAMES = {
+    "A100 PCIe 40GB": "a100-pcie-40gb",
     "A100 PCIe 80GB": "a100-pcie-80gb",
     "A100 SXM4 40GB": "a100-sxm-40gb",
     "A100 SXM4 80GB": "a100-sxm-80gb",

@@ -82,6 +82,7 @@ def test_a_link_without_its_generation(given: str, link: str) -> None:
 
 @pytest.mark.parametrize(("given", "name"), [("NVIDIA H100 80GB HBM3", "h100-sxm-80gb"), ("Tesla T4", "t4"),
     ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"), ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
+    ("NVIDIA A100-PCIE-40GB", "a100-pcie-40gb"),
     ("Tesla V100-SXM2-32GB", "v100-sxm-32gb"), ("AMD Instinct MI300X", "mi300x"),
     ("NVIDIA GeForce RTX 4090", "rtx-4090"), ("Intel Gaudi 3", "gaudi3")])  # fmt: skip
 def test_an_accelerator_as_its_driver_calls_it(given: str, name: str) -> None:

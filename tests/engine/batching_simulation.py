@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import LaneLimits
+from simulator.engine.lanes.limits import LaneLimits
 from simulator.engine.lanes.pricing import StepTimes
 from simulator.operators.work import mixed_step
 from simulator.traffic.lengths import RequestMix

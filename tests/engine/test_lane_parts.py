@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.engine.lanes.load_curve import LaneLimits, load_curve
+from simulator.engine.lanes.limits import LaneLimits
+from simulator.engine.lanes.load_curve import load_curve
 from simulator.engine.lanes.occupancy import lane_states, rows_of_one, slot_occupancy
 from simulator.engine.lanes.prompt_queue import SAMPLES, Draw, compound_s, delayed_s, sampled_lengths
 from simulator.operators.work import StepShape

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.engine.lanes.load_curve import SlotLimit, lane_curve, saturation
+from simulator.engine.lanes.limits import SlotLimit
+from simulator.engine.lanes.load_curve import lane_curve, saturation
 from simulator.engine.runs.answers import answer
 from simulator.engine.runs.serving import ServedDeployment
 from simulator.engine.uniform.loop_requests import LoopDemand, LoopLengths

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.engine.lanes.load_curve import LaneLimits, LoadCurve, load_curve, saturation, stack
+from simulator.engine.lanes.limits import LaneLimits
+from simulator.engine.lanes.load_curve import LoadCurve, load_curve, saturation, stack
 from simulator.engine.lanes.occupancy import lane_rows
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective, steady_state, steady_states
 from simulator.planner.serving.capacity import (

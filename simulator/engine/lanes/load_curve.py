@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.engine.lanes.limits import LaneLimits, SlotLimit, held_tokens, lane_limits, slots_of
 from simulator.engine.lanes.pricing import (
     SIZE_WEIGHTS,
     LaneCosts,
@@ -26,51 +26,12 @@ from simulator.engine.lanes.pricing import (
 )
 from simulator.engine.lanes.queueing import arrival_rate_per_s
 from simulator.phases.deployment import Deployment
-from simulator.phases.memory import MemoryPlan, memory_plan
+from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate
 from simulator.records import dataclass
-from simulator.specs.engine.engine import PROMPTS_APART
 from simulator.traffic.lengths import Array, RequestMix
 
 _TINY = float(np.finfo(np.float64).tiny)
-
-
-class SlotLimit(StrEnum):
-    """What bounds the sequences that run at once."""
-
-    KV_MEMORY = "kv_memory"
-    BATCH_LIMIT = "batch_limit"
-    TOKEN_BUDGET = "token_budget"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneLimits:
-    """Limits and host costs of one lane.
-
-    sequences : max_num_seqs; batched_tokens : max_num_batched_tokens; kv_tokens : tokens its cache holds (may be inf)
-    sequence_tokens : of the budget that a decoding sequence takes
-    round_steps : tokens that a sequence gets in a round of speculation. A step is the part of it for one of them, and
-        has that part of the budget, though prompts come in pieces as large as a round takes
-    block_tokens : of a KV block; request_s, prompt_token_s : host time per request and per prompt token [s]
-    graph_sequences : largest batch that CUDA graphs pad to their sizes, 0 without them
-    prompts_apart : prompts have steps of their own, in which nobody decodes
-    full_length : the cache has room set aside for a sequence's whole answer
-    stages : of a pipeline, whose steps under way share the sequences; ranks : that share experts and step together
-    """
-
-    sequences: int
-    batched_tokens: float
-    kv_tokens: float
-    sequence_tokens: float = 1.0
-    round_steps: float = 1.0
-    block_tokens: int = 1
-    request_s: float = 0.0
-    prompt_token_s: float = 0.0
-    graph_sequences: int = 0
-    prompts_apart: bool = False
-    full_length: bool = False
-    stages: int = 1
-    ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +43,9 @@ class LoadCurve:
     delaying : share of a prompt's own time that this is, below 1 where a pipeline hides some of it
     prompt_step_tokens : prompt tokens of a step that has any
     size_variance : squared coefficient of variation of what the prompts of such a step add to it
-    full_prompt_s : time per prompt while every step is filled to the token budget [s]
+    room_tokens : prompt tokens of a step on average while all are as full as can be
+    full_prompt_s : time per prompt meanwhile [s]
+    slots_used : share of full slots that decode while prompts that fit no step wait for others to end
     costs : the same for prompts of any length
     nodes : the n that were priced; cases of the StepShape are those of ``lane_pricing``, node by node
     slots : sequences that run at once; limit : what bounds them
@@ -97,7 +60,9 @@ class LoadCurve:
     delaying: Array
     prompt_step_tokens: Array
     size_variance: Array
+    room_tokens: Array
     full_prompt_s: Array
+    slots_used: float
     costs: PromptCosts
     nodes: Array
 
@@ -120,53 +85,6 @@ class LoadCurve:
             decode_s=self.decode_s[1:],
             prefill_s=self.prefill_s[1:],
         )
-
-
-def held_tokens(mix: RequestMix, *, limits: LaneLimits) -> float:
-    """Tokens of cache that a running sequence holds on average: half a block more than it fills, at least one block. Of
-    a whole answer that is set aside, E[O^2] / E[O], half is filled."""
-    ahead = mix.decode_context_tokens - mix.isl.mean_tokens if limits.full_length else 0.0
-    filled = mix.decode_context_tokens + ahead
-    return max(filled + limits.block_tokens / 2, float(limits.block_tokens))
-
-
-def _to_spare(mix: RequestMix, *, limits: LaneLimits) -> float:
-    """Standard deviation of what a sequence holds; nobody is thrown out whose whole answer has room set aside."""
-    return 0.0 if limits.full_length else float(np.sqrt(mix.decode_context_variance))
-
-
-def kv_slots(mix: RequestMix, *, limits: LaneLimits, kv_tokens: Array | float | None = None) -> Array:
-    """Sequences whose cached tokens fit with two standard deviations to spare, so that preemption stays rare.
-
-    Solves n h + 2 s sqrt(n) = K for mean h (with half a block of rounding) and deviation s of a sequence's tokens.
-    kv_tokens : K of several lanes, where it is not that of ``limits``; infinite where nothing is kept
-    """
-    held = np.asarray(limits.kv_tokens if kv_tokens is None else kv_tokens, dtype=np.float64)
-    mean, deviation = held_tokens(mix, limits=limits), _to_spare(mix, limits=limits)
-    fitting: Array = ((np.sqrt(deviation**2 + mean * np.maximum(held, 0.0)) - deviation) / mean) ** 2
-    return fitting
-
-
-def filled_sequences(mix: RequestMix, *, batched_tokens: Array | float, sequence_tokens: float = 1.0) -> Array:
-    """Decoding sequences beside whose prompts every step is filled to its token budget, B (O - 1) / (I + s (O - 1))."""
-    tokens = mix.new_prompt_tokens + sequence_tokens * mix.decode_steps
-    filled: Array = np.asarray(batched_tokens * mix.decode_steps / tokens)
-    return filled
-
-
-def kv_tokens_for_one(mix: RequestMix, *, limits: LaneLimits) -> float:
-    """The cache that `kv_slots` needs for its first sequence, h + 2 s [tokens]."""
-    return held_tokens(mix, limits=limits) + 2 * _to_spare(mix, limits=limits)
-
-
-def _slots(mix: RequestMix, *, limits: LaneLimits) -> tuple[int, SlotLimit]:
-    by_memory = float(kv_slots(mix, limits=limits))
-    by_tokens = int((limits.batched_tokens - 1) / limits.sequence_tokens) * limits.stages
-    if min(limits.sequences, by_tokens) > by_memory:
-        return int(by_memory), SlotLimit.KV_MEMORY
-    if by_tokens < limits.sequences:
-        return by_tokens, SlotLimit.TOKEN_BUDGET
-    return limits.sequences, SlotLimit.BATCH_LIMIT
 
 
 def _nodes(slots: int) -> Array:
@@ -203,7 +121,7 @@ class LaneSteps:
 
             stage = steps.priced(seconds[1])
             priced = beside_others(alone, stage)
-        nodes, every, plain_s = steps.nodes, np.arange(self.slots + 1), priced.plain_s
+        nodes, every, plain_s = steps.nodes, np.arange(self.slots + 1.0, dtype=np.float64), priced.plain_s
         added_s = np.maximum(priced.shared_s - priced.beside_s, 0.0)
         mean_added_s, mean_tokens = SIZE_WEIGHTS @ added_s, SIZE_WEIGHTS @ steps.size_tokens
         # A prompt beyond the budget comes in pieces, each of them a step.
@@ -215,7 +133,14 @@ class LaneSteps:
             from simulator.engine.lanes.pipeline import in_rounds  # not needed without stages
 
             plain_s, delay_s, delaying = in_rounds(self, alone, stage, plain_s, own_s, prompt_costs)
-        filled_s = stage.full_s + (self.limits.round_steps - 1) * stage.beside_s
+        full_prompt_s = (stage.full_s + (self.limits.round_steps - 1) * stage.beside_s) * new_tokens / steps.room_tokens
+        room_tokens, slots_used = self.limits.room_tokens(every), 1.0
+        if self.limits.whole_prompts:
+            from simulator.engine.lanes.whole_prompts import in_line  # not needed where prompts are split
+
+            waiting, taken, slots_used = in_line(self)
+            full_prompt_s = full_prompt_s + waiting * plain_s
+            room_tokens = new_tokens / np.interp(every, nodes, taken)
         return LoadCurve(
             mix=self.mix,
             limits=self.limits,
@@ -226,7 +151,9 @@ class LaneSteps:
             delaying=np.interp(every, nodes, delaying),
             prompt_step_tokens=np.interp(every, nodes, mean_tokens),
             size_variance=np.interp(every, nodes, np.maximum(size_variance, 0.0)),
-            full_prompt_s=np.interp(every, nodes, filled_s * new_tokens / steps.room_tokens),
+            room_tokens=room_tokens,
+            full_prompt_s=np.interp(every, nodes, full_prompt_s),
+            slots_used=slots_used,
             costs=prompt_costs(priced),
             nodes=nodes,
         )
@@ -234,9 +161,14 @@ class LaneSteps:
 
 def lane_steps(mix: RequestMix, *, limits: LaneLimits) -> LaneSteps:
     """What has to be priced of a lane under ``limits``."""
-    slots, limit = _slots(mix, limits=limits)
+    slots, limit = slots_of(mix, limits=limits)
     nodes = _nodes(slots) if mix.decode_steps > 0 else np.zeros(1)
     guessed = (limits.round_steps * limits.sequence_tokens - 1) * nodes / limits.stages
+    batched_tokens = limits.round_steps * limits.batched_tokens - guessed
+    if limits.whole_prompts:
+        from simulator.engine.lanes.whole_prompts import step_tokens
+
+        batched_tokens = step_tokens(mix, limits=limits, nodes=nodes, batched_tokens=batched_tokens)
     return LaneSteps(
         mix=mix,
         limits=limits,
@@ -245,7 +177,7 @@ def lane_steps(mix: RequestMix, *, limits: LaneLimits) -> LaneSteps:
         at=node_steps(
             mix=mix,
             nodes=nodes,
-            batched_tokens=limits.round_steps * limits.batched_tokens - guessed,
+            batched_tokens=batched_tokens,
             graph_sequences=limits.graph_sequences,
             apart=limits.prompts_apart and mix.decode_steps > 0,
             stages=limits.stages,
@@ -278,10 +210,11 @@ def saturation(curve: LoadCurve) -> Saturation:
         return Saturation(rate_per_s=float(1 / curve.full_prompt_s[0]), sequences=0.0, limit=SlotLimit.TOKEN_BUDGET)
     filled = float(curve.slots)
     if not curve.limits.prompts_apart:
-        budget, each = curve.limits.batched_tokens, curve.limits.sequence_tokens
-        filled = curve.limits.stages * float(filled_sequences(mix, batched_tokens=budget, sequence_tokens=each))
+        every = np.arange(curve.slots + 1.0)
+        beyond = every * mix.new_prompt_tokens - curve.limits.stages * mix.decode_steps * curve.room_tokens
+        filled = float(np.interp(0.0, np.maximum.accumulate(beyond), every))
     sequences = min(float(curve.slots), filled)
-    by_slots = float(np.interp(sequences, np.arange(1, curve.slots + 1), curve.rates_per_s))
+    by_slots = curve.slots_used * float(np.interp(sequences, np.arange(1, curve.slots + 1), curve.rates_per_s))
     by_budget = float(1 / np.interp(sequences, np.arange(curve.slots + 1), curve.full_prompt_s))
     limit = SlotLimit.TOKEN_BUDGET if filled < curve.slots else curve.limit
     return Saturation(rate_per_s=min(by_slots, by_budget), sequences=sequences, limit=limit)
@@ -294,30 +227,6 @@ def lane_step_s(estimate: StepEstimate) -> Array:
 
         return np.stack((estimate.step_s, shared_step_s(estimate)))
     return np.stack((estimate.step_s, estimate.interval_s)) if len(estimate.stage_s) > 1 else estimate.step_s
-
-
-def lane_limits(deployment: Deployment, memory: MemoryPlan, *, mix: RequestMix) -> LaneLimits:
-    """Limits of a scheduler of ``deployment``."""
-    engine, guesses = deployment.engine, deployment.speculation
-    apart = engine.scheduler == PROMPTS_APART
-    # Adaptive rounds end where one token at a time is faster.
-    rounds = guesses is not None and mix.decode_steps > 0 and not (apart or guesses.spec.adaptive)
-    gained, verified = (guesses.plan.mean_tokens, guesses.plan.verify_tokens) if guesses and rounds else (1.0, 1)
-    return LaneLimits(
-        sequences=memory.running_sequences,
-        batched_tokens=engine.max_num_batched_tokens / gained,
-        sequence_tokens=verified / gained,
-        round_steps=gained,
-        kv_tokens=memory.kv_capacity_tokens if memory.kv_bytes_per_token else float("inf"),
-        block_tokens=engine.block_size_tokens,
-        request_s=engine.overheads.request_s,
-        prompt_token_s=engine.overheads.prompt_token_s,
-        graph_sequences=0 if engine.eager else min(engine.cuda_graph_max_sequences, 2 * engine.max_num_seqs),
-        prompts_apart=apart,
-        full_length=engine.reserves_full_length,
-        stages=deployment.parallelism.pp_size,
-        ranks=deployment.parallelism.ranks_in_step if deployment.parallelism.pp_size == 1 else 1,
-    )
 
 
 def lane_curve(deployment: Deployment, *, mix: RequestMix) -> LoadCurve:
@@ -346,6 +255,7 @@ class Lanes:
     """Load curves for one mix of requests. Numbers are arrays over the lanes, as in ``LoadCurve`` and ``LaneLimits``.
 
     held_tokens : of cache that a running sequence holds; prompts_apart, stages : see ``LaneLimits``
+    whole_tokens : that a step takes of whole prompts, 0 where they are split
     """
 
     mix: RequestMix
@@ -357,6 +267,7 @@ class Lanes:
     request_s: Array
     prompt_token_s: Array
     prompts_apart: NDArray[np.bool_]
+    whole_tokens: Array
     stages: Array
     ranks: Array
     decode_s: PerSequence
@@ -364,7 +275,9 @@ class Lanes:
     delaying: PerSequence
     prompt_step_tokens: PerSequence
     size_variance: PerSequence
+    room_tokens: PerSequence
     full_prompt_s: PerSequence
+    slots_used: Array
     costs: LaneCosts
 
 
@@ -388,6 +301,7 @@ def stack(curves: Sequence[LoadCurve]) -> Lanes:
         request_s=np.array([limit.request_s for limit in limits]),
         prompt_token_s=np.array([limit.prompt_token_s for limit in limits]),
         prompts_apart=np.array([limit.prompts_apart and mix.decode_steps > 0 and limit.ranks == 1 for limit in limits]),
+        whole_tokens=np.array([limit.whole_prompts * limit.round_steps * limit.batched_tokens for limit in limits]),
         stages=np.array([float(limit.stages) for limit in limits]),
         ranks=np.array([float(limit.ranks) for limit in limits]),
         decode_s=_per_sequence([curve.decode_s for curve in curves]),
@@ -395,6 +309,8 @@ def stack(curves: Sequence[LoadCurve]) -> Lanes:
         delaying=_per_sequence([curve.delaying for curve in curves]),
         prompt_step_tokens=_per_sequence([curve.prompt_step_tokens for curve in curves]),
         size_variance=_per_sequence([curve.size_variance for curve in curves]),
+        room_tokens=_per_sequence([curve.room_tokens for curve in curves]),
         full_prompt_s=_per_sequence([curve.full_prompt_s for curve in curves]),
+        slots_used=np.array([curve.slots_used for curve in curves]),
         costs=stack_costs([curve.costs for curve in curves]),
     )

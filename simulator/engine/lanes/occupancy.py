@@ -56,9 +56,8 @@ class LaneRows:
         return self.lanes.prompts_apart[self.of]
 
     def room_tokens(self, decoding: Array) -> Array:
-        """What the budget of a step leaves to prompts beside its share of ``decoding`` sequences in each row."""
-        taken = self.lanes.sequence_tokens[self.of] * self.beside(decoding)
-        return np.maximum(self.batched_tokens - taken / self.stages, 1.0)
+        """Prompt tokens of a step that is as full as can be beside ``decoding`` sequences in each row."""
+        return self.at(self.lanes.room_tokens, decoding)
 
     def beside(self, decoding: Array) -> Array:
         """What of ``decoding``, sequences or seconds of a plain step in each row, goes on in a step with prompts."""
@@ -272,7 +271,7 @@ def slot_occupancy(rows: LaneRows, *, dispersion: Array | None = None, chain: _C
     each = np.arange(len(rates_per_s))
     last_prefill_s = lanes.prefill_s.values[rows.of, rows.slots]
     left = np.maximum(1 - rates_per_s * last_prefill_s, _EPSILON)
-    served_per_s = 1 / (left / deaths[each, rows.slots - 1] + last_prefill_s)
+    served_per_s = lanes.slots_used[rows.of] / (left / deaths[each, rows.slots - 1] + last_prefill_s)
     load = rates_per_s / served_per_s
     stable = np.minimum(load, 1 - _EPSILON)
     # Departures of many slots are about as random as a Poisson stream, however evenly arrivals come.
@@ -305,15 +304,9 @@ def _shares(rows: LaneRows, weights: Array) -> tuple[Array, Array, Array, Array]
 
 
 def _nothing_decodes(rates_per_s: Array, *, full: bool) -> SlotOccupancy:
-    zero, blocked = np.zeros_like(rates_per_s), np.full_like(rates_per_s, float(full))
-    return SlotOccupancy(
-        mean=zero,
-        variance=zero,
-        wait_probability=blocked,
-        conditional_wait_s=zero,
-        idle_probability=1 - blocked,
-        load=blocked,
-    )
+    zero, share = np.zeros_like(rates_per_s), np.full_like(rates_per_s, float(full))
+    nothing = {"mean": zero, "variance": zero, "conditional_wait_s": zero}
+    return SlotOccupancy(**nothing, wait_probability=share, idle_probability=1 - share, load=share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,6 +378,13 @@ def lane_states(rows: LaneRows) -> LaneState:
     less = smooth_arrivals_factor(load=stable, service_cv=service_cv, arrival_cv=mix.arrival_cv)
     seldom = wait_probability(load=stable, service_cv=service_cv, arrival_cv=mix.arrival_cv) / stable
     waits = seldom * busy_servers_probability(load=stable, servers=np.maximum(per_step, 1.0))
+    conditional_s = full_s * (1 + variability) / 2 / (1 - stable) * less / seldom
+    if rows.lanes.whole_tokens.any():
+        from simulator.engine.lanes.whole_prompts import behind_those_that_wait
+
+        waits, conditional_s = behind_those_that_wait(
+            rows, occupancy.mean, steps.decode_s, load=stable, waits=waits, conditional_s=conditional_s
+        )
     return LaneState(
         rows=rows,
         costs=costs,
@@ -395,6 +395,6 @@ def lane_states(rows: LaneRows) -> LaneState:
         room_prompts=np.maximum(per_step - 1, 0.0),
         budget_load=load,
         budget_wait_probability=waits,
-        budget_conditional_s=full_s * (1 + variability) / 2 / (1 - stable) * less / seldom,
+        budget_conditional_s=conditional_s,
         idle_probability=idle,
     )

@@ -90,13 +90,7 @@ class SteadyState:
 
     def percentile_s(self, metric: LatencyMetric, percentile: float) -> Array:
         """Percentile in (0, 100) of a metric at each rate [s]."""
-        match metric:
-            case LatencyMetric.TTFT:
-                samples = self.sorted_ttft_s
-            case LatencyMetric.TPOT:
-                samples = self.sorted_tpot_s
-            case LatencyMetric.E2E:
-                samples = self.sorted_e2e_s
+        samples: Array = getattr(self, f"sorted_{metric.value}_s")
         position = min(max(percentile / 100 * SAMPLES - 1 / 2, 0.0), SAMPLES - 1.0)
         low = int(position)
         high = min(low + 1, SAMPLES - 1)
@@ -215,6 +209,7 @@ def _arrivals(lane: LaneState) -> _Arrivals:
     prompts, new_tokens = sampled_lengths(mix).prompt_tokens, sampled_lengths(mix).new_tokens
     room, stages = rows.room_tokens(occupancy.mean)[:, None], rows.stages[:, None]
     pieces, added_s = np.ceil(new_tokens / room), lane.costs.added_by_s(new_tokens)
+    pieces[lanes.whole_tokens[rows.of] > 0] = 1.0
     own_s = (steps.beside_s[:, None] * pieces + added_s) * side_by_side(pieces, stages=stages)
     fixed_s, each_s = _prompt_step_parts_s(lane)
     in_flight_s = _in_flight_s(lane, fixed_s=fixed_s)

@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine.lanes.load_curve import LaneLimits
+from simulator.engine.lanes.limits import LaneLimits
 from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.candidate import Candidate, Platform, SearchSpace, Variant
 from simulator.planner.money.market import market_price, plan_rule

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.lanes import queueing
-from simulator.engine.lanes.load_curve import LaneLimits, filled_sequences, kv_slots
+from simulator.engine.lanes.limits import LaneLimits, kv_slots
 from simulator.engine.lanes.occupancy import PromptSteps, carrying_prompts
 from simulator.engine.lanes.prompt_queue import company_correlation
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
@@ -243,7 +243,7 @@ def _loaded(
     tables: tuple[ScreenTable, ...], load: ScreenedLoad, *, wanted: tuple[tuple[LatencyMetric, float], ...]
 ) -> _Loaded:
     lanes, slots, mix = _lanes(tables, load), _slots(tables, load), load.mix
-    filled = filled_sequences(mix, batched_tokens=np.array(load.space.tokens))
+    filled = np.array(load.space.tokens) * mix.decode_steps / (mix.new_prompt_tokens + mix.decode_steps)
     if load.steps.apart:
         filled = np.full_like(filled, np.inf)
     full = _place(lanes.nodes[None, None, :], np.minimum(slots, filled))

@@ -12,16 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import (
-    LaneLimits,
-    LoadCurve,
-    SlotLimit,
-    lane_limits,
-    lane_step_s,
-    lane_steps,
-    lanes,
-    load_curve,
-)
+from simulator.engine.lanes.limits import LaneLimits, SlotLimit, lane_limits
+from simulator.engine.lanes.load_curve import LoadCurve, lane_step_s, lane_steps, lanes, load_curve
 from simulator.engine.lanes.pricing import Places
 from simulator.engine.lanes.steady_state import Objective, SteadyState, rows_of
 from simulator.operators.work import StepShape

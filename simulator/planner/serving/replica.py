@@ -9,7 +9,8 @@ from math import exp
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import LoadCurve, Saturation, SlotLimit, kv_tokens_for_one, lanes
+from simulator.engine.lanes.limits import SlotLimit, kv_tokens_for_one
+from simulator.engine.lanes.load_curve import LoadCurve, Saturation, lanes
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective, SteadyState
 from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.kernels.timing import Provenance

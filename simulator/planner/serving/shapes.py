@@ -15,7 +15,8 @@ from sys import float_info
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import LoadCurve, SlotLimit, lanes, saturation, stack
+from simulator.engine.lanes.limits import SlotLimit
+from simulator.engine.lanes.load_curve import LoadCurve, lanes, saturation, stack
 from simulator.engine.lanes.occupancy import lane_rows
 from simulator.engine.lanes.steady_state import (
     LatencyMetric,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.engine.lanes.load_curve import LaneLimits, lane_curve, load_curve
+from simulator.engine.lanes.limits import LaneLimits
+from simulator.engine.lanes.load_curve import lane_curve, load_curve
 from simulator.engine.lanes.pricing import SIZE_WEIGHTS, computed_sequences, node_steps
 from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.deployment import deploy

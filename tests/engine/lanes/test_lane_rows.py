@@ -7,7 +7,8 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from simulator.engine.lanes.load_curve import LaneLimits, LoadCurve, load_curve, saturation, stack
+from simulator.engine.lanes.limits import LaneLimits
+from simulator.engine.lanes.load_curve import LoadCurve, load_curve, saturation, stack
 from simulator.engine.lanes.occupancy import lane_rows, rows_of_one
 from simulator.engine.lanes.steady_state import SteadyState, steady_state, steady_states
 from simulator.traffic.lengths import LengthDistribution, RequestMix

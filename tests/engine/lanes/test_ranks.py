@@ -8,7 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from simulator.engine.lanes.load_curve import LaneLimits, LoadCurve, lane_curve, lane_steps, lanes
+from simulator.engine.lanes.limits import LaneLimits
+from simulator.engine.lanes.load_curve import LoadCurve, lane_curve, lane_steps, lanes
 from simulator.engine.lanes.pricing import prompt_costs
 from simulator.engine.lanes.ranks import in_step
 from simulator.engine.lanes.steady_state import steady_state

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.engine.lanes.load_curve import LaneLimits, LoadCurve, SlotLimit, kv_slots, load_curve, saturation
+from simulator.engine.lanes.limits import LaneLimits, SlotLimit, kv_slots
+from simulator.engine.lanes.load_curve import LoadCurve, load_curve, saturation
 from simulator.engine.lanes.occupancy import rows_of_one, slot_occupancy
 from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState, steady_state
 from simulator.traffic.lengths import LengthDistribution, RequestMix, normal_points, uniform_points

@@ -1,0 +1,124 @@
+"""What bounds a lane: the limits of its scheduler, and how many sequences its cache holds."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import numpy as np
+
+from simulator.phases.deployment import Deployment
+from simulator.phases.memory import MemoryPlan
+from simulator.records import dataclass
+from simulator.specs.engine.engine import PROMPTS_APART
+from simulator.traffic.lengths import Array, RequestMix
+
+
+class SlotLimit(StrEnum):
+    """What bounds the sequences that run at once."""
+
+    KV_MEMORY = "kv_memory"
+    BATCH_LIMIT = "batch_limit"
+    TOKEN_BUDGET = "token_budget"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneLimits:
+    """Limits and host costs of one lane.
+
+    sequences : max_num_seqs; batched_tokens : max_num_batched_tokens; kv_tokens : tokens its cache holds (may be inf)
+    sequence_tokens : of the budget that a decoding sequence takes
+    round_steps : tokens that a sequence gets in a round of speculation. A step is the part of it for one of them, and
+        has that part of the budget, though prompts come in pieces as large as a round takes
+    block_tokens : of a KV block; request_s, prompt_token_s : host time per request and per prompt token [s]
+    graph_sequences : largest batch that CUDA graphs pad to their sizes, 0 without them
+    prompts_apart : prompts have steps of their own, in which nobody decodes; whole_prompts : none is split over steps
+    full_length : the cache has room set aside for a sequence's whole answer
+    stages : of a pipeline, whose steps under way share the sequences; ranks : that share experts and step together
+    """
+
+    sequences: int
+    batched_tokens: float
+    kv_tokens: float
+    sequence_tokens: float = 1.0
+    round_steps: float = 1.0
+    block_tokens: int = 1
+    request_s: float = 0.0
+    prompt_token_s: float = 0.0
+    graph_sequences: int = 0
+    prompts_apart: bool = False
+    whole_prompts: bool = False
+    full_length: bool = False
+    stages: int = 1
+    ranks: int = 1
+
+    def room_tokens(self, decoding: Array) -> Array:
+        """What a step leaves to prompts beside so many sequences."""
+        taken = (0.0 if self.prompts_apart else self.sequence_tokens / self.stages) * decoding
+        room: Array = np.maximum(self.batched_tokens - taken, 1.0)
+        return room
+
+
+def held_tokens(mix: RequestMix, *, limits: LaneLimits) -> float:
+    """Tokens of cache that a running sequence holds on average: half a block more than it fills, at least one block. Of
+    a whole answer that is set aside, E[O^2] / E[O], half is filled."""
+    ahead = mix.decode_context_tokens - mix.isl.mean_tokens if limits.full_length else 0.0
+    filled = mix.decode_context_tokens + ahead
+    return max(filled + limits.block_tokens / 2, float(limits.block_tokens))
+
+
+def _to_spare(mix: RequestMix, *, limits: LaneLimits) -> float:
+    """Standard deviation of what a sequence holds; nobody is thrown out whose whole answer has room set aside."""
+    return 0.0 if limits.full_length else float(np.sqrt(mix.decode_context_variance))
+
+
+def kv_slots(mix: RequestMix, *, limits: LaneLimits, kv_tokens: Array | float | None = None) -> Array:
+    """Sequences whose cached tokens fit with two standard deviations to spare, so that preemption stays rare.
+
+    Solves n h + 2 s sqrt(n) = K for mean h (with half a block of rounding) and deviation s of a sequence's tokens.
+    kv_tokens : K of several lanes, where it is not that of ``limits``; infinite where nothing is kept
+    """
+    held = np.asarray(limits.kv_tokens if kv_tokens is None else kv_tokens, dtype=np.float64)
+    mean, deviation = held_tokens(mix, limits=limits), _to_spare(mix, limits=limits)
+    fitting: Array = ((np.sqrt(deviation**2 + mean * np.maximum(held, 0.0)) - deviation) / mean) ** 2
+    return fitting
+
+
+def kv_tokens_for_one(mix: RequestMix, *, limits: LaneLimits) -> float:
+    """The cache that `kv_slots` needs for its first sequence, h + 2 s [tokens]."""
+    return held_tokens(mix, limits=limits) + 2 * _to_spare(mix, limits=limits)
+
+
+def slots_of(mix: RequestMix, *, limits: LaneLimits) -> tuple[int, SlotLimit]:
+    """Sequences that run at once, and what bounds them."""
+    by_memory = float(kv_slots(mix, limits=limits))
+    by_tokens = int((limits.batched_tokens - 1) / limits.sequence_tokens) * limits.stages
+    if min(limits.sequences, by_tokens) > by_memory:
+        return int(by_memory), SlotLimit.KV_MEMORY
+    if by_tokens < limits.sequences:
+        return by_tokens, SlotLimit.TOKEN_BUDGET
+    return limits.sequences, SlotLimit.BATCH_LIMIT
+
+
+def lane_limits(deployment: Deployment, memory: MemoryPlan, *, mix: RequestMix) -> LaneLimits:
+    """Limits of a scheduler of ``deployment``."""
+    engine, guesses = deployment.engine, deployment.speculation
+    apart = engine.scheduler == PROMPTS_APART
+    # Adaptive rounds end where one token at a time is faster.
+    rounds = guesses is not None and mix.decode_steps > 0 and not (apart or guesses.spec.adaptive)
+    gained, verified = (guesses.plan.mean_tokens, guesses.plan.verify_tokens) if guesses and rounds else (1.0, 1)
+    return LaneLimits(
+        sequences=memory.running_sequences,
+        batched_tokens=engine.max_num_batched_tokens / gained,
+        sequence_tokens=verified / gained,
+        round_steps=gained,
+        kv_tokens=memory.kv_capacity_tokens if memory.kv_bytes_per_token else float("inf"),
+        block_tokens=engine.block_size_tokens,
+        request_s=engine.overheads.request_s,
+        prompt_token_s=engine.overheads.prompt_token_s,
+        graph_sequences=0 if engine.eager else min(engine.cuda_graph_max_sequences, 2 * engine.max_num_seqs),
+        prompts_apart=apart,
+        whole_prompts=not engine.chunked_prefill,
+        full_length=engine.reserves_full_length,
+        stages=deployment.parallelism.pp_size,
+        ranks=deployment.parallelism.ranks_in_step if deployment.parallelism.pp_size == 1 else 1,
+    )

@@ -43,7 +43,7 @@ def apply(values: Mapping[str, Any]) -> None:
 
 @st.cache_data(max_entries=200, show_spinner=False)
 def _fitting(question: str, profiles: str | None, _scenario: ScenarioSpec) -> list[tuple[str, str | int]]:
-    return [(change.field, change.value) for change in fitting_changes(_scenario, profiles=profiles)]
+    return list(fitting_changes(_scenario, profiles=profiles).items())
 
 
 def _button(words: str, key: str, values: Mapping[str, Any], *, help: str, icon: str = "build") -> None:

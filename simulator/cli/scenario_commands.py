@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +17,6 @@ from simulator.files import STANDARD_STREAM, Target, check_target, is_stream, wr
 if TYPE_CHECKING:
     from simulator.engine.runs.metrics import ServeResult
     from simulator.specs.question.scenario import ScenarioSpec
-    from simulator.specs.question.scenario_file import ScenarioChanges
 
 GivenScenario = Annotated[
     str | None,
@@ -65,7 +63,7 @@ LOAD = own_options(
 def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
     """A served load of a model on an accelerator, from options alone; what stands for lengths is said on stderr."""
     from simulator.api.questions import requests_of_kind, scenario_spec
-    from simulator.specs.question.scenario_file import with_what_ifs
+    from simulator.specs.question.scenario_file import OF_ITS_STAGE, REPLACED, given_of, with_what_ifs
 
     needed = {"model": "--model", "hardware": "--hardware", "rate_per_s": "--rate"}
     missing = [flag for name, flag in needed.items() if name in options and options[name] is None]
@@ -75,13 +73,12 @@ def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
             field="SCENARIO",
             hint=f"{command} --model llama-3.1-8b --hardware h100" + (" --rate 8" if "rate_per_s" in options else ""),
         )
-    changes, load = _changes(options), values_of(options, LOAD)
+    load = values_of(options, LOAD)
     workload = requests_of_kind(load.get("workload"), load, model=options["model"], profiles=options["profiles"])
     answers = options["answers_per_request"]
-    workload |= {name: options[name] for name in ("answers_per_request", "seed") if options[name] is not None}
-    given = {item.name: getattr(changes, item.name) for item in fields(changes) if item.name not in ("seed", "what_if")}
-    own = {name: value for name, value in given.items() if value is not None}
-    spec = with_what_ifs(scenario_spec(None, {**own, "workload": workload}, kind="serve"), changes)
+    workload |= given_of(options, ("answers_per_request", "seed"))
+    own = given_of(options, (*REPLACED, *OF_ITS_STAGE))
+    spec = with_what_ifs(scenario_spec(None, {**own, "workload": workload}, kind="serve"), options)
     prompt = workload["system_prompt_tokens"] + workload["question_tokens"]
     typer.echo(
         f"{command}: prompts of {prompt:,} tokens (cv {workload['isl_cv']:.3g}), answers of {workload['osl_tokens']:,} "
@@ -90,14 +87,6 @@ def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
         err=True,
     )
     return spec
-
-
-def _changes(options: Mapping[str, Any]) -> ScenarioChanges:
-    """The options that replace fields."""
-    from simulator.specs.question.scenario_file import ScenarioChanges
-
-    given: dict[str, Any] = {item.name: options.get(item.name) for item in fields(ScenarioChanges)}
-    return ScenarioChanges(**{**given, "what_if": tuple(options["what_if"] or ())})
 
 
 def _read(source: str | None, options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
@@ -109,7 +98,7 @@ def _read(source: str | None, options: Mapping[str, Any], *, command: str) -> Sc
     for name in values_of(options, LOAD):
         hint = "leave it out, or write it into the file's workload"
         raise no_effect("changes nothing beside a scenario file", field=Option(name), hint=hint)
-    return read_scenario(source, changes=_changes(options), command=command)
+    return read_scenario(source, changes=options, command=command)
 
 
 def one_line(document: dict[str, Any]) -> str:

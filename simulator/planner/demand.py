@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.errors import InfeasibleError, Option, RoofcastError, contradiction, no_effect
-from simulator.planner.records import Demand, LengthOrigins, TraceFound, TraceName
+from simulator.planner.records import Demand, LengthOrigins, TraceName
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, Note, ValueOrigin
 from simulator.specs.engine.engine import load_engine, named_engine
@@ -131,7 +131,7 @@ class _Traced:
     """A trace in numbers, and what it says beside the defaults that stand for the rest of it."""
 
     found: RecordedDemand | None = None
-    arrival_cv: TraceFound | None = None
+    arrival_cv: Note | None = None
     warnings: tuple[Note, ...] = ()
     cache_tokens: float | None = None
 
@@ -151,9 +151,9 @@ def _left_out(spec: PlanSpec, dispersion: float | None) -> tuple[Note, ...]:
     """Where the trace's own bursts would move the plan of a few replicas, and nothing was given for them."""
     if spec.arrival_cv is not None or dispersion is None or dispersion < _NOTABLE_DISPERSION:
         return ()
-    from simulator.traffic.recorded.demand import excess_dispersion
+    from simulator.traffic.recorded.demand import burst_note
 
-    return (Note("bursts_left_out", {"dispersion": dispersion, "excess": excess_dispersion(dispersion)}),)
+    return (burst_note("bursts_left_out", dispersion),)
 
 
 def _check_reuse(spec: PlanSpec, *, known: bool) -> None:
@@ -173,7 +173,7 @@ def _check_reuse(spec: PlanSpec, *, known: bool) -> None:
 def _read_trace(spec: PlanSpec, *, below_tokens: float) -> _Traced:
     if not spec.trace:
         return _Traced()
-    from simulator.traffic.recorded.demand import measured_demand
+    from simulator.traffic.recorded.demand import burst_note, measured_demand
     from simulator.traffic.recorded.importers import trace_hits
     from simulator.traffic.recorded.traces import read_trace
     from simulator.traffic.requests import CACHE_TOKENS
@@ -187,7 +187,7 @@ def _read_trace(spec: PlanSpec, *, below_tokens: float) -> _Traced:
     return _Traced(
         cache_tokens=cache_tokens,
         found=found,
-        arrival_cv=TraceFound(value=found.dispersion),
+        arrival_cv=Note("trace_too_short") if found.dispersion is None else burst_note("bursts", found.dispersion),
         warnings=(*trace.warnings, *_left_out(spec, found.dispersion)),
     )
 

@@ -187,14 +187,6 @@ _KV_CACHE = "fp8"
 _POOLS = "disaggregation."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FittingChange:
-    """A field of the scenario, or of its precision, and the value with which the deployment fits its devices."""
-
-    field: str
-    value: str | int
-
-
 def _with(scenario: ScenarioSpec, field: str, value: str | int) -> ScenarioSpec:
     fields: dict[str, Any] = scenario.model_dump(exclude_unset=True)
     if field in ("scheme", "kv_cache"):
@@ -222,30 +214,30 @@ def _replicas(scenario: ScenarioSpec, *, profiles: str | None) -> tuple[Deployme
     return pool_deployments(scenario, scenario.disaggregation, profiles=profiles)
 
 
-def _tried(scenario: ScenarioSpec) -> Iterator[tuple[FittingChange, ...]]:
+def _tried(scenario: ScenarioSpec) -> Iterator[tuple[tuple[str, str | int], ...]]:
     sizes = (*USUAL_TP_SIZES, *LARGE_TP_SIZES)
-    yield tuple(FittingChange(field="tp_size", value=size) for size in sizes if size > scenario.tp_size)
+    yield tuple(("tp_size", size) for size in sizes if size > scenario.tp_size)
     if scenario.disaggregation is not None:
         own = scenario.disaggregation.degrees("prefill").get("tp_size", scenario.tp_size)
-        yield tuple(FittingChange(field=f"{_POOLS}prefill_tp_size", value=size) for size in sizes if size > own)
-    yield tuple(FittingChange(field="scheme", value=name) for name in _SCHEMES)
-    yield (FittingChange(field="kv_cache", value=_KV_CACHE),)
+        yield tuple((f"{_POOLS}prefill_tp_size", size) for size in sizes if size > own)
+    yield tuple(("scheme", name) for name in _SCHEMES)
+    yield (("kv_cache", _KV_CACHE),)
 
 
-def fitting_changes(scenario: ScenarioSpec, *, profiles: str | None = None) -> tuple[FittingChange, ...]:
-    """The nearest change of each kind with which a request of the scenario fits; empty where none is enough, or where
-    it fits as it is and was refused for something else."""
+def fitting_changes(scenario: ScenarioSpec, *, profiles: str | None = None) -> dict[str, str | int]:
+    """The nearest change of each kind, a value by its field, with which a request of the scenario fits; empty where
+    none is enough, or where it fits as it is and was refused for something else."""
 
-    def fits(change: FittingChange | None) -> bool:
+    def fits(*change: tuple[str, str | int]) -> bool:
         try:
-            changed = scenario if change is None else _with(scenario, change.field, change.value)
+            changed = _with(scenario, *change[0]) if change else scenario
             for deployment in _replicas(changed, profiles=profiles):
                 require_fit(deployment, memory_plan(deployment), tokens=_tokens(scenario))
         except (RoofcastError, ValueError):
             return False
         return True
 
-    if fits(None):
-        return ()
+    if fits():
+        return {}
     nearest = (next((change for change in changes if fits(change)), None) for changes in _tried(scenario))
-    return tuple(change for change in nearest if change is not None)
+    return dict(change for change in nearest if change is not None)

@@ -111,7 +111,7 @@ def test_one_click_applies_what_fits(name: str) -> None:
 def test_changes_that_fit_do_and_the_step_below_does_not() -> None:
     fields = {"id": 1, "kind": "batch", "model": "llama-3.1-70b", "hardware": "h100", "batch_size": 1,
               "isl_tokens": 100, "osl_tokens": 10}  # fmt: skip
-    found = {item.field: item.value for item in fitting_changes(validate(ScenarioSpec, fields, where=""))}
+    found = fitting_changes(validate(ScenarioSpec, fields, where=""))
     assert found == {"tp_size": 4, "scheme": "gptq-g128"}
     small = validate(ScenarioSpec, {**fields, "model": "llama-3.1-8b"}, where="")
     assert not fitting_changes(small), "it fits: whatever else is refused of it, no change of these mends it"

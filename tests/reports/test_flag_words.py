@@ -13,13 +13,13 @@ from simulator.reports.charts.marks import text_width
 from simulator.reports.charts.static_svg import wrapped
 from simulator.reports.words.fields import (
     assumption_text,
-    burst_text,
     error_content,
     error_field,
     error_line,
     flag_of,
     flagged,
     limit_source_text,
+    note_text,
     plan_command,
     rule_text,
     source_text,
@@ -27,6 +27,7 @@ from simulator.reports.words.fields import (
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.releases import LimitRule, LimitSource
 from simulator.specs.question.plan import PlanSpec, plan_spec
+from simulator.traffic.recorded.demand import burst_note
 from tests.for_every import for_every
 
 FIELDS = sorted(PlanSpec.model_fields)
@@ -124,7 +125,7 @@ def test_an_assumption_says_its_value_and_where_it_comes_from(item: Assumption, 
 
 
 def test_bursts_of_a_trace_are_told_for_any_number_of_replicas() -> None:
-    assert burst_text(37.0).endswith("--arrival-cv sqrt(1 + 36 / N)")
+    assert flagged(note_text(burst_note("bursts", 37.0))).endswith("--arrival-cv sqrt(1 + 36 / N)")
 
 
 @given(words=st.lists(st.text("abcxyz", min_size=1, max_size=12), max_size=30), width=st.floats(20, 400))

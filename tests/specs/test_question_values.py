@@ -11,7 +11,7 @@ from simulator.errors import FileError, RoofcastError
 from simulator.specs.hardware.accelerator import list_hardware, load_hardware
 from simulator.specs.hardware.calibration import load_power_fits
 from simulator.specs.question import plan_values
-from simulator.specs.question.scenario_file import ScenarioChanges, read_scenario
+from simulator.specs.question.scenario_file import read_scenario
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("2s", 2.0), ("500ms", 0.5), ("1.5 min", 90.0), (3, 3.0)])
@@ -58,7 +58,7 @@ def test_a_scenario_file_takes_its_name_and_changes(tmp_path: Path) -> None:
     path.write_text(json.dumps(SERVED), encoding="utf-8")
     plain = read_scenario(str(path), command="serve")
     assert (plain.id, plain.kind, plain.tp_size) == ("chat", "serve", 1)
-    changed = read_scenario(str(path), changes=ScenarioChanges(tp_size=2, rate_per_s=3.0), command="serve")
+    changed = read_scenario(str(path), changes={"tp_size": 2, "rate_per_s": 3.0}, command="serve")
     assert changed.tp_size == 2
     assert changed.workload is not None
     assert changed.workload.stages[0].rate_per_s == 3.0

@@ -11,7 +11,7 @@ import pytest
 
 from simulator.errors import FileError, RoofcastError
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.specs.question.scenario_file import ScenarioChanges, read_scenario
+from simulator.specs.question.scenario_file import read_scenario
 
 SERVE: dict[str, Any] = {
     "kind": "serve",
@@ -32,7 +32,7 @@ def write(path: Path, data: dict[str, Any] | str) -> str:
 
 
 def read(source: str, **changes: Any) -> ScenarioSpec:
-    return read_scenario(source, changes=ScenarioChanges(**changes) if changes else None, command="serve")
+    return read_scenario(source, changes=changes, command="serve")
 
 
 def test_json_and_yaml_of_one_scenario_are_one(tmp_path: Path) -> None:

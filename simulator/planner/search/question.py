@@ -22,7 +22,7 @@ from simulator.planner.candidate import Platform, SearchSpace, Variant
 from simulator.planner.demand import HOLDS_ALL, read_demand, read_objectives, step_for_whole
 from simulator.planner.fleet.records import DEFAULT_SPARES, Fleet
 from simulator.planner.money.market import check_rule, plan_rule
-from simulator.planner.records import Demand, SparesWanted
+from simulator.planner.records import Demand
 from simulator.planner.search.candidates import (
     LARGE_TP_SIZES,
     USUAL_TP_SIZES,
@@ -38,7 +38,7 @@ from simulator.planner.search.candidates import (
 )
 from simulator.planner.serving.replica import LoadPolicy, check_context
 from simulator.records import dataclass
-from simulator.specs.base import Assumption, ValueOrigin
+from simulator.specs.base import Assumption, Note, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec, engine_limits, load_engine
 from simulator.specs.hardware.accelerator import list_hardware
@@ -260,7 +260,8 @@ def _limit_assumptions(spec: PlanSpec) -> tuple[Assumption, ...]:
 
 def _spares_assumption(spec: PlanSpec) -> Assumption:
     if spec.spares is None and (spec.server_spares is not None or spec.availability is not None):
-        wanted = SparesWanted(server_spares=spec.server_spares, availability=spec.availability)
+        asked = {"server_spares": spec.server_spares, "availability": spec.availability}
+        wanted = tuple(Note(name, {name: value}) for name, value in asked.items() if value is not None)
         return Assumption(key="spares", value=wanted, origin=ValueOrigin.GIVEN)
     return Assumption(
         key="spares", value=DEFAULT_SPARES if spec.spares is None else spec.spares, origin=_origin(spec.spares)

@@ -15,11 +15,11 @@ from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, picked
 from simulator.reports.charts.chart import Chart, bars_chart
 from simulator.reports.content.quantities import number_text
-from simulator.reports.words.fields import burst_text, flagged, note_text, note_texts
+from simulator.reports.words.fields import flagged, note_text, note_texts
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import HOURS_PER_DAY, LARGEST_CV
 from simulator.traffic.lengths import CHAT, LengthDistribution, WorkloadPreset, nearest_preset
-from simulator.traffic.recorded.demand import RecordedDemand, Spread
+from simulator.traffic.recorded.demand import RecordedDemand, Spread, burst_note
 
 _CACHED_AT_MOST = 0.99
 
@@ -63,7 +63,7 @@ def _lines(demand: RecordedDemand, *, digest: str) -> Iterator[str]:
     for note in (*demand.warnings, *demand.notes):
         yield f"# note: {flagged(note_text(note))}"
     if demand.dispersion is not None:
-        yield f"# bursts: {burst_text(demand.dispersion)}"
+        yield f"# bursts: {flagged(note_text(burst_note('bursts', demand.dispersion)))}"
     yield from filter(None, (_shape("isl", demand.isl), _shape("osl", demand.osl)))
     if demand.model is not None:
         yield f"model: {json.dumps(demand.model)}"

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from simulator.errors import Option, RoofcastError
 from simulator.specs.base import Assumption, Note, ValueOrigin
-from simulator.specs.engine.releases import LimitRule, LimitSource, SlowerExperts, SlowProducts, UndividedLatent
+from simulator.specs.engine.releases import LimitRule, LimitSource
 from simulator.specs.question.plan_values import SHORT_FIELDS
 from simulator.traffic.lengths import LengthDistribution
-from simulator.units import percent_text, plain_text
+from simulator.units import plain_text
 
 if TYPE_CHECKING:
     from simulator.planner.records import FieldValue
@@ -102,14 +102,6 @@ def flagged(sentence: str) -> str:
     return _NAMED.sub(lambda found: flag_of(found[1]), sentence)
 
 
-def burst_text(dispersion: float) -> str:
-    """``counts in windows of seconds vary 37 times as much as Poisson's ...``."""
-    from simulator.traffic.recorded.demand import excess_dispersion
-
-    own = f"counts within seconds vary {dispersion:.2g} times as much as Poisson's"
-    return f"{own}: one of N replicas sees {flag_of('arrival_cv')} sqrt(1 + {excess_dispersion(dispersion):.2g} / N)"
-
-
 _SOURCES: Mapping[str, str] = MappingProxyType(
     {
         "workload.spacing": "default: rate x duration requests at random moments",
@@ -142,34 +134,8 @@ def cut_text(lengths: LengthDistribution) -> str:
     return f"cv {lengths.cv:.2f}: log-normal of cv {lengths.uncut_cv:.2f}, cut at {end}, and renormalised"
 
 
-def _slower_experts(item: Assumption) -> str:
-    kernel = item.value
-    if not isinstance(kernel, SlowerExperts):
-        return _plainly(item)
-    said = f"experts in {kernel.weights} at {plain_text(kernel.rate_share)} of the rate of the kernels that were timed"
-    if kernel.prefill_pool:
-        return f"{said}: fitted to full prefill pools, cause unknown; that it is the experts is assumed"
-    return f"{said}: fitted to whole runs, as no table timed this kernel"
-
-
-def _slow_products(item: Assumption) -> str:
-    kernel = item.value
-    if not isinstance(kernel, SlowProducts):
-        return _plainly(item)
-    return (
-        f"products in {kernel.weights} at {percent_text(kernel.peak_share)} of the FP8 matrix rate at most: fitted to "
-        "full prefill pools, as no table timed this kernel"
-    )
-
-
-def _undivided_latent(item: Assumption) -> str:
-    kernel = item.value
-    if not isinstance(kernel, UndividedLatent):
-        return _plainly(item)
-    return (
-        f"latent decode attention of {kernel.heads} heads leaves a sequence to one compute unit at "
-        f"{percent_text(kernel.rate_share)} of its rate: inferred from decode pools on MI355X, as no table timed it"
-    )
+def _never_timed(item: Assumption) -> str:
+    return note_text(Note(item.key, {"kernel": item.value}))
 
 
 _ANSWERS = "{key} = {value}: every rate and latency is of single answers, {value} to a request"
@@ -178,9 +144,7 @@ _SENTENCES: Mapping[str, Callable[[Assumption], str] | str] = MappingProxyType(
         "engine.cpu_kv_offload_bytes": "{key} = twice the device's KV cache (default of SGLang's --hicache-ratio)",
         "engine.name": _engine_name,
         "engine.version": _engine_version,
-        "engine.slower_experts": _slower_experts,
-        "engine.slow_products": _slow_products,
-        "engine.undivided_latent": _undivided_latent,
+        **dict.fromkeys(("engine.slower_experts", "engine.slow_products", "engine.undivided_latent"), _never_timed),
         "workload.ignore_eos": "{key} = {value}: answers are as long as osl_tokens and osl_cv say",
         **dict.fromkeys(("answers_per_request", "workload.answers_per_request"), _ANSWERS),
     }

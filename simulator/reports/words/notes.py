@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.errors import shown
 from simulator.specs.base import Note, read_yaml
-from simulator.units import GIGA, KILO, MILLI, counted_text, percent_text
+from simulator.units import GIGA, KILO, MILLI, counted_text, percent_text, plain_text
 
 if TYPE_CHECKING:
     from simulator.engine.encoders import EncoderUse
@@ -60,6 +60,7 @@ _FORMATS: Mapping[str, Callable[[Any, str], str]] = MappingProxyType(
         "figures": lambda pairs, before: (
             before + ", ".join(f"{name} {value:g}" for name, value in pairs) if pairs else ""
         ),
+        "plain": lambda value, _: plain_text(value),
         "shown": lambda value, _: shown(value),
         "after": lambda value, before: f"{before}{value}" if value else "",
         "or": lambda value, otherwise: str(value or otherwise),

@@ -8,13 +8,12 @@ from types import MappingProxyType
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.money.market import MarketPrice
-from simulator.planner.records import LengthOrigins, SparesWanted, TraceFound, TraceName
+from simulator.planner.records import LengthOrigins, TraceName
 from simulator.records import dataclass
 from simulator.reports.content.quantities import bytes_text
 from simulator.reports.words.derivation import price_source_text, price_switch_text
 from simulator.reports.words.fields import (
     assumption_text,
-    burst_text,
     cut_text,
     flag_of,
     flagged,
@@ -101,8 +100,8 @@ def _value(item: Assumption) -> str:
             return f"{served.format.method}, the checkpoint {served.id}{known}"
         case "utilization", float(load):
             return f"{percent_text(load)} of the rate that saturates it"
-        case "spares", SparesWanted() as wanted:
-            return _spares(wanted)
+        case "spares", tuple(wanted):
+            return ", at least ".join(map(note_text, wanted))
         case "max_quality_loss", float(loss):
             return f"{percent_text(loss, digits=3)} of a published metric; what nobody published is refused"
         case "power_cap_w", float(watts):
@@ -128,13 +127,6 @@ def _lengths(lengths: LengthDistribution) -> str:
     return f"{shown}, cv {lengths.cv:.2f}" + (", log-normal" if lengths.cv > 0 else "")
 
 
-def _spares(wanted: SparesWanted) -> str:
-    parts = [] if wanted.server_spares is None else [f"as many as fill {wanted.server_spares} servers"]
-    if wanted.availability is not None:
-        parts.append(f"for {wanted.availability:g} % availability")
-    return ", at least ".join(parts)
-
-
 def _trace(name: TraceName | None) -> str:
     return "trace" if name is None else f"trace {name.source} ({name.requests} requests in {name.duration_s:.0f} s)"
 
@@ -146,15 +138,6 @@ def _lengths_source(found: LengthOrigins) -> str:
         for origin, kind in ((found.mean, found.workload), (found.cv, found.nearest))
     )
     return mean if mean == cv else f"mean {mean}; cv {cv}"
-
-
-def _burstiness_source(found: TraceFound | None) -> str:
-    said = "default: Poisson arrivals"
-    if found is None:
-        return said
-    if found.value is None:
-        return f"{said}; the trace is too short to tell its own"
-    return f"{said}; {burst_text(found.value)}"
 
 
 def _source(item: Assumption) -> str:
@@ -181,7 +164,7 @@ def _source(item: Assumption) -> str:
         case "answers_per_request", _, _:
             return "given; every rate, latency and price of a request is of a single answer, the prompt computed once"
         case "arrival_cv", ValueOrigin.DEFAULT, found:
-            return _burstiness_source(found if isinstance(found, TraceFound) else None)
+            return "default: Poisson arrivals" + (f"; {warning_text(found)}" if isinstance(found, Note) else "")
         case "price", _, _:
             return f"price list; {price_switch_text()}"
         case "hand_over_s", _, _:

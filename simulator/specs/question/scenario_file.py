@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_args
 
 from simulator.errors import Option, ProfileError, RoofcastError, contradiction, did_you_mean, no_effect, same_words
@@ -114,25 +115,9 @@ def _unknown(name: str) -> RoofcastError:
 
 STANDARD_STREAM = "-"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScenarioChanges:
-    """Flags that replace fields of a scenario; None leaves them. Rate and duration are those of its only stage.
-
-    what_if : ``FIELD=VALUE`` texts, as ``roofcast compare --with`` takes them, applied one after another
-    """
-
-    model: str | None = None
-    hardware: str | None = None
-    tp_size: int | None = None
-    cp_size: int | None = None
-    power_cap_w: float | None = None
-    replicas: int | None = None
-    rate_per_s: float | None = None
-    duration_s: float | None = None
-    seed: int | None = None
-    routing: str | None = None
-    what_if: tuple[str, ...] = ()
+REPLACED = ("model", "hardware", "tp_size", "cp_size", "power_cap_w", "replicas", "routing")
+OF_ITS_STAGE = ("rate_per_s", "duration_s")
+"""Fields of a scenario that flags replace, and those of its only stage."""
 
 
 def _text(source: str) -> str:
@@ -154,45 +139,42 @@ def _mapping(text: str, *, source: str) -> dict[str, Any]:
         raise RoofcastError(error.message, field="SCENARIO", hint=error.hint) from None
 
 
-def _staged(workload: dict[str, Any], changes: ScenarioChanges) -> dict[str, Any]:
+def _staged(workload: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     """The workload with its stage changed, or with one new stage where rate and duration are both given."""
-    rate, duration = changes.rate_per_s, changes.duration_s
     stages = workload.get("stages") or []
-    if rate is not None and duration is not None:
-        return {**workload, "stages": [{"rate_per_s": rate, "duration_s": duration}]}
-    given, missing = ("rate", "duration") if rate is not None else ("duration", "rate")
+    if len(change) == len(OF_ITS_STAGE):
+        return {**workload, "stages": [change]}
+    given, missing = ("rate", "duration") if "rate_per_s" in change else ("duration", "rate")
     if not isinstance(stages, list) or len(stages) != 1 or not isinstance(stages[0], dict):
         raise RoofcastError(
             f"the scenario has {len(stages)} stages, of which one would have to be chosen",
             field=Option(given),
             hint=f"add `{missing}`: both together replace all stages by one",
         )
-    change = {"rate_per_s": rate} if rate is not None else {"duration_s": duration}
     return {**workload, "stages": [{**stages[0], **change}]}
 
 
-def _changed(data: dict[str, Any], changes: ScenarioChanges) -> dict[str, Any]:
-    changed = dict(data)
-    for field in ("model", "hardware", "tp_size", "cp_size", "power_cap_w", "replicas", "routing"):
-        if getattr(changes, field) is not None:
-            changed[field] = getattr(changes, field)
-    if changes.seed is None and changes.rate_per_s is None and changes.duration_s is None:
-        return changed
+def given_of(changes: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """Those of ``fields`` that are given."""
+    return {field: changes[field] for field in fields if changes.get(field) is not None}
+
+
+def _changed(data: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    changed = data | given_of(changes, REPLACED)
+    stage, seed = given_of(changes, OF_ITS_STAGE), given_of(changes, ("seed",))
     workload = changed.get("workload") or {}
-    if not isinstance(workload, dict):
+    if not (stage or seed) or not isinstance(workload, dict):
         return changed
-    if changes.rate_per_s is not None or changes.duration_s is not None:
-        workload = _staged(workload, changes)
-    if changes.seed is not None:
-        workload = {**workload, "seed": changes.seed}
-    return {**changed, "workload": workload}
+    return changed | {"workload": (_staged(workload, stage) if stage else workload) | seed}
 
 
 def read_scenario(
-    source: str, *, changes: ScenarioChanges | None = None, command: str, kinds: Sequence[Kind] = ("serve",)
+    source: str, *, changes: Mapping[str, Any] = MappingProxyType({}), command: str, kinds: Sequence[Kind] = ("serve",)
 ) -> ScenarioSpec:
     """A scenario from a file ("-" is stdin); ``id`` defaults to the file's name, ``kind`` to the only one of ``kinds``
     or to what its fields ask for.
+
+    changes : what flags replace, by field; ``what_if`` : ``FIELD=VALUE`` texts, as for ``roofcast compare --with``
 
     Raises FileError: the file cannot be read.
     Raises RoofcastError: it is neither YAML nor JSON, a field is unknown or out of range, or its kind is none of
@@ -204,23 +186,23 @@ def read_scenario(
         hint = "roofcast simulate answers the other kinds" if kind in get_args(Kind) else ""
         raise RoofcastError(f"{kind!r}; {command} takes kind {', '.join(kinds)}", field="kind", hint=hint)
     name = "stdin" if source == STANDARD_STREAM else Path(source).stem
-    changed = _changed(data, changes or ScenarioChanges())
+    changed = _changed(data, changes)
     scenario = validate(ScenarioSpec, {"id": name, **changed, "kind": kind}, where=source)
     return with_what_ifs(scenario, changes)
 
 
-def with_what_ifs(scenario: ScenarioSpec, changes: ScenarioChanges | None) -> ScenarioSpec:
+def with_what_ifs(scenario: ScenarioSpec, changes: Mapping[str, Any]) -> ScenarioSpec:
     """The scenario with its what-ifs, one after another."""
-    for text in () if changes is None else changes.what_if:
+    for text in changes.get("what_if") or ():
         scenario = _what_if(scenario, text, changes=changes)
     return scenario
 
 
-def _what_if(scenario: ScenarioSpec, text: str, *, changes: ScenarioChanges | None) -> ScenarioSpec:
+def _what_if(scenario: ScenarioSpec, text: str, *, changes: Mapping[str, Any]) -> ScenarioSpec:
     """``scenario`` with one change; refused where a flag says the same field or the scenario already does."""
     change = parse_change(text)
     for part, field, _ in change.updates:
-        if not part and getattr(changes, field, None) is not None:
+        if not part and changes.get(field) is not None:
             option = field.removesuffix("_size")
             raise contradiction(f"{text!r} and `{option}` set the same field", field=FLAG, hint="give one of the two")
     changed = changed_scenario(scenario, change)

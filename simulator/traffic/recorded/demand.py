@@ -122,9 +122,10 @@ def dispersion(arrivals_s: Array) -> float | None:
     return float(counts.var(axis=1, ddof=1).mean() / counts.mean())
 
 
-def excess_dispersion(found: float) -> float:
-    """What bursts add to Poisson arrivals, of which one of N replicas sees an N-th part."""
-    return found - 1
+def burst_note(key: str, dispersion: float) -> Note:
+    """Said of a trace's bursts. ``excess`` : what they add to Poisson arrivals, of which one of N replicas sees an N-th
+    part."""
+    return Note(key, {"dispersion": dispersion, "excess": dispersion - 1})
 
 
 def _peak_to_mean(arrivals_s: Array, *, duration_s: float) -> float:

@@ -115,7 +115,7 @@ def _grouped_gemm(
     if load.even is not None:
         each = np.where(load.even[:, None], np.ceil(mean / rows), each)
     filled = load.reached[:, None] * each * np.ceil(columns[:, None] / wide) / machine.compute_units
-    waves = np.maximum(filled + p.get("wave_quantisation", WAVE_QUANTISATION) * (np.ceil(filled) - filled), 1.0)
+    waves = np.maximum(filled + WAVE_QUANTISATION * (np.ceil(filled) - filled), 1.0)
     steps = waves * (depth[:, None] + p["prologue"])
     unit_rate = p["compute_fraction"] * machine.peak_flops_per_s / machine.compute_units
     half = p["half_tile"] * (rows + wide) / (rows * wide)
@@ -125,7 +125,7 @@ def _grouped_gemm(
     feed = steps * (rows * activation_bytes + wide * weight_bytes) * machine.compute_units / (p["unit_bandwidth"] * hbm)
     weights = load.reached * columns * depth * weight_bytes
     moved = weights + load.local_assignments * (depth * activation_bytes + columns * ELEMENT_BYTES)
-    near = p.get("l2_share", L2_SHARE) * machine.l2_bytes
+    near = L2_SHARE * machine.l2_bytes
     hot = np.zeros_like(weights) if cold else l2_hit_share(weights, l2_bytes=near)
     streamed = moved / (hbm * (1.0 + (p.get("l2_speedup", 1.0) - 1.0) * hot))
     memory = np.maximum(feed, streamed[:, None])
@@ -162,8 +162,7 @@ def moe_seconds(
 ) -> ExpertTerms:
     """Time of one routed layer on one device, vectorised over the cases [s].
 
-    ``l2_speedup`` is given where the L2 holds a layer beside a slow memory, with ``wave_quantisation`` and ``l2_share``
-    by AMD's fits; elsewhere no table shows one.
+    ``l2_speedup`` is given where the L2 holds a layer beside a slow memory; elsewhere no table shows one.
     ``pass_speedup`` may exceed 1 where the passes are fused into the products. ``dequantise_s`` is what one compute
     unit spends on one weight each time that a tile reads it. ``cold``: experts come from memory, as in a step that
     streams a whole model; the benchmark repeats one layer, and finds few of them in the L2.

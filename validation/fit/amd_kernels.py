@@ -23,8 +23,7 @@ from validation.fit.files import calibration_directory
 from validation.fit.gemm import AXES, BOUNDS, Sweep
 from validation.fit.gemm import fit_format as fit_format_gemm
 from validation.fit.gemm import physics_seconds as gemm_physics_seconds
-from validation.fit.moe import BOUNDS as SHARED_BOUNDS
-from validation.fit.moe import SOFTNESS, fit_format, fit_physics, physics_seconds, seen_rows
+from validation.fit.moe import SOFTNESS, bounds_on, fit_format, fit_physics, physics_seconds, seen_rows
 from validation.fit.moe_rows import KernelGroup
 from validation.fit.physics import Bound, fit_parameters
 from validation.fit.residuals import NOT_SCORED
@@ -65,14 +64,6 @@ PRODUCTS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """Profile -> format -> the chips whose rows tell. MI308X's few units hide the memory of MI300X behind their arithmetic,
 which its own 21 rows (batches of 16) tell."""
-
-EXPERT_BOUNDS: Mapping[str, Bound] = {
-    **SHARED_BOUNDS,
-    "wave_quantisation": Bound(low=0.01, high=1.0, start=0.5),
-    "l2_share": Bound(low=0.1, high=3.0, start=0.7),
-}
-"""Of what other libraries share too: without these, passes of few tokens lack their cache and gpt-oss on MI300X, priced
-by 16-bit experts, takes a fifth too long a token."""
 
 EXPERTS: dict[str, dict[str, tuple[str, ...]]] = {
     "mi300x": {"bf16": ("mi300x", "mi308x"), "fp8": ("mi308x",), "fp8_block": ("mi300x", "mi308x")},
@@ -153,7 +144,7 @@ def expert_rows(fmt: str, *chips: str, data: Path) -> pd.DataFrame:
     return pd.concat([moe_rows(data, name=name, fmt=fmt) for name in chips], ignore_index=True)
 
 
-def shared_parameters(rows: Mapping[str, pd.DataFrame]) -> dict[str, dict[str, float]]:
+def shared_parameters(rows: Mapping[str, pd.DataFrame], *, hardware: AcceleratorSpec) -> dict[str, dict[str, float]]:
     """Parameters of each format of one architecture, ``rows`` by format: all but ``OWN`` are the same.
 
     The kernels of an architecture share their launch, memory path and passes. Sharing among all formats of CDNA3 brings
@@ -161,11 +152,13 @@ def shared_parameters(rows: Mapping[str, pd.DataFrame]) -> dict[str, dict[str, f
     further away (mean error of TPOT 16 to 20 %): formats that can stand alone do.
     """
     seen = {fmt: seen_rows(part) for fmt, part in rows.items()}
-    bounds = {name: bound for name, bound in EXPERT_BOUNDS.items() if name != OWN}
-    bounds |= {f"{OWN}.{fmt}": EXPERT_BOUNDS[OWN] for fmt in seen}
+    every = bounds_on(hardware)
+    bounds = {name: bound for name, bound in every.items() if name != OWN} | {
+        f"{OWN}.{fmt}": every[OWN] for fmt in seen
+    }
 
     def of(fmt: str, trial: Mapping[str, float]) -> dict[str, float]:
-        return {name: trial[f"{OWN}.{fmt}" if name == OWN else name] for name in EXPERT_BOUNDS}
+        return {name: trial[f"{OWN}.{fmt}" if name == OWN else name] for name in every}
 
     def seconds(trial: Mapping[str, float]) -> Array:
         return np.concatenate(
@@ -195,7 +188,7 @@ def fit_experts(name: str, *, data: Path) -> Iterator[tuple[Fitted, int]]:
     hardware = load_hardware(name)
     rows = {fmt: expert_rows(fmt, *chips, data=data) for fmt, chips in EXPERTS[name].items()}
     alone = {fmt: part["hidden_size"].nunique() >= FEWEST_SIZES for fmt, part in rows.items()}
-    shared = {} if all(alone.values()) else shared_parameters(rows)
+    shared = {} if all(alone.values()) else shared_parameters(rows, hardware=hardware)
     for fmt, part in rows.items():
         item = fit_format(
             KernelGroup(variant="", rows=part),
@@ -213,7 +206,7 @@ def _own_parameters(rows: pd.DataFrame, *, hardware: AcceleratorSpec, fmt: str) 
     seen = seen_rows(rows)
     octaves = np.round(np.log2(seen["num_experts"]))
     told = octaves.groupby(seen[CHIP]).nunique().max() >= FEWEST_COUNTS
-    bounds = EXPERT_BOUNDS if told else {**EXPERT_BOUNDS, "expert_s": SORTED}
+    bounds = bounds_on(hardware) | ({} if told else {"expert_s": SORTED})
     return fit_physics(seen, hardware=hardware, format=FORMATS[fmt], bounds=bounds)
 
 

@@ -12,8 +12,7 @@ from collections import ChainMap
 from dataclasses import dataclass
 
 from simulator.specs.hardware.calibration import KernelFit
-from validation.fit import gemm, recurrent
-from validation.fit.amd_kernels import EXPERT_BOUNDS
+from validation.fit import gemm, moe, recurrent
 from validation.fit.attention_models import DECODE_BOUNDS, LATENT_BOUNDS, PREFILL_BOUNDS
 from validation.fit.physics import Bound
 
@@ -63,7 +62,7 @@ BOUNDS: dict[str, dict[str, Bound]] = {
     "split_decode_attention": DECODE_BOUNDS,
     "latent_decode_attention": LATENT_BOUNDS,
     "tiled_gemm": gemm.BOUNDS | gemm.QUANTISE_BOUNDS,
-    "grouped_gemm": dict(EXPERT_BOUNDS),
+    "grouped_gemm": moe.BOUNDS,
     "chunked_scan": dict(ChainMap(recurrent.CONV_BOUNDS, recurrent.SCAN_BOUNDS, *recurrent.PHASE_BOUNDS.values())),
 }
 """Model -> bounds of its search."""

@@ -153,8 +153,13 @@ WIDE_INPUT_TOKENS = 64
 """Up to that many tokens experts read little but weights, so that 8-bit inputs tell about 16-bit ones too."""
 
 
-CARRIED_UP_TOKENS = 512
-"""Equal times beyond that many tokens were measured with the fewest of them, below with the most."""
+CARRIED_UP_TOKENS, MOST_CARRIED_UP = 512, 1024
+"""Equal times beyond that many tokens were measured with the fewest of them, below with the most; where they begin
+beyond 1,024, nobody knows with how many (the row that was carried up is missing, or another model's was)."""
+
+WHOLE_BLOCKS = 256
+"""Block-scaled experts of CDNA3 whose width is no multiple of that miss the fused kernel (AITER's rule): a part of 384
+takes 3.5 times as long as with one scale a tensor. Recipes price them (`UntunedExperts`)."""
 
 
 def moe_rows(data: Path, *, name: str, fmt: str) -> pd.DataFrame:
@@ -165,9 +170,12 @@ def moe_rows(data: Path, *, name: str, fmt: str) -> pd.DataFrame:
     """
     rows = _of_chip(_read(data / MOE_TABLE), CHIPS[name])
     rows = rows[(_moe_format(rows) == fmt) & (rows["gated"] == 1) & (rows["topk"] > 0)]
+    if fmt == "fp8_block" and CHIPS[name].gfx == "gfx942":
+        rows = rows[rows["inter_dim"] % WHOLE_BLOCKS == 0]
     same = rows.groupby(["dtype_a", *MOE_SHAPE, "seconds"])["tokens"]
     least, most = same.transform("min"), same.transform("max")
-    rows = rows[rows["tokens"] == least.where(most > CARRIED_UP_TOKENS, most)]
+    known = (least == most) | (least <= MOST_CARRIED_UP)
+    rows = rows[known & (rows["tokens"] == least.where(most > CARRIED_UP_TOKENS, most))]
     rows = rows.groupby(["tokens", *MOE_SHAPE], as_index=False)["seconds"].median()
     rows = rows.rename(
         columns={

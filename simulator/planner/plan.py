@@ -20,7 +20,7 @@ from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.cost import PriceRanking, price_ranking
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import FieldValue
-from simulator.planner.search.candidates import format_assumptions, leaves_format_open, platforms
+from simulator.planner.search.candidates import format_assumptions, leaves_format_open, left_out, platforms
 from simulator.planner.search.question import Question, hand_over_assumption, price_assumptions, resolve
 from simulator.planner.search.search import best_of_each, search
 from simulator.specs.base import Assumption, Note
@@ -316,7 +316,7 @@ def unlike_pools_refused(spec: PlanSpec, trial: Trial) -> tuple[Note, ...]:
 
 def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[Note, ...]:
     """What to check before the plan is used."""
-    found: list[Note] = []
+    found: list[Note] = [Note("not_compared", {"reason": reason}) for reason in left_out(question.spec)]
     deployment = best.replica.deployment
     if best.devices >= MANY_DEVICES:
         found.append(_many(question, best, fleets))

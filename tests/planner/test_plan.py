@@ -315,6 +315,15 @@ class TestWarnings:
         with pytest.raises(InfeasibleError, match="100 % of the requests"):
             planned(engine="fastertransformer", **equal)
 
+    def test_a_named_accelerator_that_cannot_be_compared_is_left_out_with_a_warning(self) -> None:
+        asked = {"rps": 5.0, "model": "llama-3.1-8b", "engine": "tensorrt-llm", "verify": False}
+        found = plan_capacity(plan_spec({**asked, "hardware": ("h100", "mi300x")}))
+        assert {fleet.hardware for fleet in found.fleets} == {"h100-sxm-80gb"}
+        said = warning_texts(found.warnings)
+        assert any("not compared: tensorrt-llm does not run on mi300x" in text for text in said)
+        with pytest.raises(RoofcastError, match="tensorrt-llm does not run on mi300x"):
+            plan_capacity(plan_spec({**asked, "hardware": ("mi300x",)}))
+
     def test_no_spare_and_high_load_are_warned_of(self) -> None:
         warnings = " ".join(warning_texts(planned(spares=0, utilization=0.95).warnings))
         assert "no spare replica" in warnings

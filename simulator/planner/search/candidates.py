@@ -74,32 +74,34 @@ USUAL_TP_SIZES = (1, 2, 4, 8)
 LARGE_TP_SIZES = (16, 32, 64)
 
 
-def platforms(spec: PlanSpec) -> tuple[Platform, ...]:
-    """The accelerators to compare: those named, or all that are on offer, run the engine and on as little power as is
-    allowed.
-
-    Raises RoofcastError: one that is named does not.
-    """
+def _platforms(spec: PlanSpec) -> tuple[dict[str, Platform], list[RoofcastError]]:
+    """The accelerators to compare, and why others of those named or on offer are not among them."""
     engine = load_engine(named_engine(spec.engine).name, profiles=spec.profiles)
-    names = spec.hardware or list_offered_hardware(profiles=spec.profiles)
     found: dict[str, Platform] = {}
-    for name in names:
+    refused: list[RoofcastError] = []
+    for name in spec.hardware or list_offered_hardware(profiles=spec.profiles):
         hardware = load_hardware(name, profiles=spec.profiles)
         try:
             engine.check_runs_on(hardware)
-        except RoofcastError:
-            if spec.hardware:
-                raise
-            continue
-        try:
             limited = _limited(hardware, spec.power_cap_w)
         except RoofcastError as error:
-            if spec.hardware:
-                error.field = Option("power_cap_w")
-                raise
-            continue
-        found.setdefault(hardware.name, Platform(hardware=limited, server=_server(hardware, spec)))
+            refused.append(error)
+        else:
+            found.setdefault(hardware.name, Platform(hardware=limited, server=_server(hardware, spec)))
+    return found, refused
+
+
+def platforms(spec: PlanSpec) -> tuple[Platform, ...]:
+    """Accelerators named or on offer that run the engine within the power cap; RoofcastError: none named does."""
+    found, refused = _platforms(spec)
+    if spec.hardware and not found:
+        raise refused[0]
     return tuple(found.values())
+
+
+def left_out(spec: PlanSpec) -> tuple[str, ...]:
+    """Why accelerators that are named are not compared."""
+    return tuple(dict.fromkeys(error.message for error in _platforms(spec)[1])) if spec.hardware else ()
 
 
 def unlike_pairs(spec: PlanSpec) -> tuple[tuple[Platform, Platform], ...]:
@@ -118,9 +120,9 @@ def unlike_pairs(spec: PlanSpec) -> tuple[tuple[Platform, Platform], ...]:
     except ProfileError as error:
         error.field = option
         raise
-    if len(ahead) < len(spec.prefill_hardware):
-        names = [load_hardware(name, profiles=spec.profiles).name for name in spec.prefill_hardware]
-        twice = next(name for place, name in enumerate(names) if name in names[:place])
+    names = [load_hardware(name, profiles=spec.profiles).name for name in spec.prefill_hardware]
+    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    if twice is not None:
         raise contradiction(f"{twice} is given twice", field=option, hint="name each kind once")
     found = [(first, last) for first in ahead for last in every if first.hardware.name != last.hardware.name]
     if not found:
@@ -153,7 +155,11 @@ def _limited(hardware: AcceleratorSpec, power_cap_w: float | None) -> Accelerato
         return hardware
     from simulator.phases.power import power_limited
 
-    return power_limited(hardware, power_cap_w)
+    try:
+        return power_limited(hardware, power_cap_w)
+    except RoofcastError as error:
+        error.field = Option("power_cap_w")
+        raise
 
 
 def check_power_cap(spec: PlanSpec) -> None:

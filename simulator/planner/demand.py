@@ -240,6 +240,7 @@ def read_demand(
         mix=mix,
         assumptions=assumptions,
         warnings=read.warnings,
+        answers_per_request=spec.answers_per_request,
     )
 
 

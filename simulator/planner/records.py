@@ -57,8 +57,9 @@ class FieldValue:
 class Demand:
     """Requests that arrive, and those that reach accelerators.
 
-    mean_rate_per_s : of all requests; peak_to_mean : busiest over mean; cache_hit_fraction : answered elsewhere
-    headroom_fraction : growth that capacity is kept free for; warnings : what was put right in a trace
+    mean_rate_per_s : of all answers, ``answers_per_request`` to a request; peak_to_mean : busiest over mean
+    cache_hit_fraction : answered elsewhere; headroom_fraction : growth that capacity is kept free for
+    warnings : what was put right in a trace
     """
 
     mean_rate_per_s: float
@@ -68,6 +69,12 @@ class Demand:
     mix: RequestMix
     assumptions: tuple[Assumption, ...]
     warnings: tuple[Note, ...] = ()
+    answers_per_request: int = 1
+
+    @property
+    def requests_per_s(self) -> float:
+        """Mean rate of requests, each with all of its answers [1/s]."""
+        return self.mean_rate_per_s / self.answers_per_request
 
     @property
     def served_mean_rate_per_s(self) -> float:

@@ -10,7 +10,7 @@ from simulator.planner.gap.records import Gap
 from simulator.records import dataclass
 from simulator.reports.charts.chart import Chart
 from simulator.reports.content.document import Block, Figure, Paragraph, Report, Section
-from simulator.reports.content.quantities import rate_text
+from simulator.reports.content.quantities import demand_text
 from simulator.reports.decide.decision import decision_content
 from simulator.reports.decide.risks import acceptance_content, evidence_content, risk_content
 from simulator.reports.sections import performance
@@ -64,7 +64,7 @@ def build_report(studies: Studies) -> Report:
     plan = studies.plan
     return Report(
         title=f"Capacity plan: {plan.best.replica.deployment.model.name}",
-        subtitle=f"{rate_text(plan.demand.mean_rate_per_s, 'requests')} on {plan.best.hardware}",
+        subtitle=f"{demand_text(plan.demand)} on {plan.best.hardware}",
         created=studies.created,
         currency=studies.currency,
         version=studies.version,

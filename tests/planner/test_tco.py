@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from math import sqrt
 from pathlib import Path
@@ -14,12 +15,20 @@ from yaml import safe_dump
 
 from simulator.errors import ProfileError
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.money.cost import BoughtFleet
+from simulator.planner.money.cost import BoughtFleet, fleet_cost
 from simulator.planner.money.facilities import circuit_w, facilities
-from simulator.planner.money.market import purchase_offer
-from simulator.planner.money.tco import annuity_factor, energy_and_carbon, mean_power_w, spare_accelerators, total_cost
+from simulator.planner.money.market import PriceRule, market_price, purchase_offer
+from simulator.planner.money.tco import (
+    annuity_factor,
+    energy_and_carbon,
+    mean_power_w,
+    spare_accelerators,
+    token_year,
+    total_cost,
+)
 from simulator.planner.money.tco_records import Owning
 from simulator.planner.plan import plan_capacity
+from simulator.reports.content.quantities import demand_text, served_unit
 from simulator.reports.words.fields import note_text
 from simulator.specs.money.ownership import OwnershipProfile, load_ownership
 from simulator.specs.money.prices import PriceProfile, load_prices
@@ -223,6 +232,24 @@ def test_without_a_purchase_price_renting_remains_and_the_reason_is_named() -> N
     assert "no purchase price of mi300x" in cost.owning_unpriced
     assert all(item.break_even is None for item in cost.renting)
     assert all(flow.owning == 0 for flow in cost.flows)
+
+
+def test_a_prompt_is_paid_once_whatever_the_number_of_its_answers() -> None:
+    one = plan().demand
+    four = replace(one, answers_per_request=4)
+    bill = [(market_price(PRICES, hardware="h100-sxm-80gb", rule=PriceRule()), 8)]
+    for demand in (one, four):
+        found = fleet_cost(prices=PRICES, bill=bill, demand=demand, prompt_share=0.25)
+        hours, per_hour = demand.requests_per_s * 3600, found.per_hour or 0.0
+        assert found.per_million_requests == pytest.approx(per_hour / hours * 1e6)
+        prompts, answers = (
+            hours * demand.mix.isl.mean_tokens,
+            demand.mean_rate_per_s * 3600 * demand.mix.osl.mean_tokens,
+        )
+        paid = (found.per_million_input_tokens or 0) * prompts + (found.per_million_output_tokens or 0) * answers
+        assert paid / 1e6 == pytest.approx(per_hour)
+        assert token_year(demand, prompt_share=0.25).input_millions == pytest.approx(prompts * 8760 / 1e6)
+    assert (demand_text(four), served_unit(four)) == ("10.0 requests/s of 4 answers", "answers/s")
 
 
 def test_two_currencies_are_never_added() -> None:

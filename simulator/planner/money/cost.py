@@ -21,14 +21,15 @@ def fleet_cost(
     """Money for the accelerators of a ``bill``, each kind with its price, that serve the mean demand.
 
     Input and output prices split the bill by the share of time that prompts take (``prompt_share``), so that
-    input price x input tokens + output price x output tokens is the bill; ``all_in`` puts all of it on the output.
+    input price x input tokens + output price x output tokens is the bill; ``all_in`` puts all of it on the output. A
+    request's prompt counts once, whatever the number of its answers.
     """
     priced = [(price, devices) for price, devices in bill if price is not None]
     if len(priced) < len(bill):
         return FleetCost(currency=prices.currency, terms=(), offer="unknown price")
     per_hour = sum(devices * price.per_hour for price, devices in priced)
-    requests_per_hour = demand.served_mean_rate_per_s * SECONDS_PER_HOUR
-    output_millions = requests_per_hour * demand.mix.osl.mean_tokens / MEGA
+    requests_per_hour = demand.requests_per_s * demand.computed_fraction * SECONDS_PER_HOUR
+    output_millions = requests_per_hour * demand.answers_per_request * demand.mix.osl.mean_tokens / MEGA
     input_millions = requests_per_hour * demand.mix.isl.mean_tokens / MEGA
     single = len(priced) == 1
     return FleetCost(

@@ -66,11 +66,11 @@ def annuity_factor(rate: float, years: int) -> float:
 
 
 def token_year(demand: Demand, *, prompt_share: float) -> TokenYear:
-    """Tokens of a year at the mean demand that reaches accelerators."""
-    requests = demand.served_mean_rate_per_s * SECONDS_PER_HOUR * HOURS_PER_YEAR
+    """Tokens of a year at the mean demand that reaches accelerators; a prompt counts once, with all its answers."""
+    requests = demand.requests_per_s * demand.computed_fraction * SECONDS_PER_HOUR * HOURS_PER_YEAR
     return TokenYear(
         input_millions=requests * demand.mix.isl.mean_tokens / MEGA,
-        output_millions=requests * demand.mix.osl.mean_tokens / MEGA,
+        output_millions=requests * demand.answers_per_request * demand.mix.osl.mean_tokens / MEGA,
         prompt_share=prompt_share,
         mean_load=demand.mean_load,
     )

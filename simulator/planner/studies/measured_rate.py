@@ -74,15 +74,15 @@ def study(context: StudyContext) -> MeasuredRate | None:
     whole = [item for item in context.shown if len(item.counts) == 1]
     planned = min(whole, key=lambda item: item.evaluated.replica.devices, default=context.shown[0])
     shape = planned.evaluated
-    devices = shape.devices(planned.counts)
-    replicas = replicas_for(demand.planned_rate_per_s, capacity_per_s=rate * devices / planned.replicas)
+    devices, answers = shape.devices(planned.counts), demand.answers_per_request
+    replicas = replicas_for(demand.planned_rate_per_s, capacity_per_s=rate * answers * devices / planned.replicas)
     counts = shape.counts(demand.planned_rate_per_s, replicas=replicas)
     found = size(shape, demand=demand, spec=spec, prices=context.question.prices, counts=counts)
     return MeasuredRate(
         hardware=shape.candidate.hardware,
         label=shape.candidate.label,
         rate_per_gpu_per_s=rate,
-        predicted_per_gpu_per_s=shape.capacity_per_s(planned.counts) / devices,
+        predicted_per_gpu_per_s=shape.capacity_per_s(planned.counts) / devices / answers,
         needed_devices=shape.devices(found.counts),
         spare_devices=shape.devices(found.spare),
         idle_devices=sum(item.idle_devices for item in found.housing),

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from simulator.planner.records import Demand
 from simulator.records import dataclass
 from simulator.units import GIGA, KILO, MEGA, MICRO, MILLI, PETA, PICO, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 from simulator.units import counted_text as counted_text
@@ -127,6 +128,17 @@ def rate_text(value_per_s: float, noun: str) -> str:
     """``1,733 tokens/s``."""
     shown = f"{value_per_s:,.0f}" if value_per_s >= 100 else number_text(value_per_s)
     return f"{shown} {noun}/s"
+
+
+def demand_text(demand: Demand) -> str:
+    """``20 requests/s``, with the answers to each where there are several."""
+    each = f" of {demand.answers_per_request} answers" if demand.answers_per_request > 1 else ""
+    return f"{rate_text(demand.requests_per_s, 'requests')}{each}"
+
+
+def served_unit(demand: Demand) -> str:
+    """What rates on accelerators count: single answers where a request has several."""
+    return "answers/s" if demand.answers_per_request > 1 else "requests/s"
 
 
 def count_text(value: float) -> str:

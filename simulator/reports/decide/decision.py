@@ -78,7 +78,7 @@ _PER_MILLION_REQUESTS = "plan_cost_per_hour/(served_rate*3600/1000000)"
 def lead_text(studies: Studies) -> str:
     """``Rent 56 h100-sxm-80gb to serve 100 requests/s of llama-3.1-70b: $184k a month, 1 year.``"""
     fleet, cost, stock = studies.plan.best, studies.cost, studies.plan.study(StockPlan)
-    served = say.rate_text(studies.plan.demand.mean_rate_per_s, "requests")
+    served = say.demand_text(studies.plan.demand)
     purpose = f"to serve {served} of {fleet.replica.deployment.model.name}"
     if stock is not None:
         return _stock_lead(studies, stock, purpose=purpose)
@@ -134,6 +134,8 @@ def _equipment(studies: Studies) -> doc.Facts:
 
 def _money(studies: Studies) -> doc.Facts:
     fleet, cost = studies.plan.best, studies.plan.best.cost
+    answers = studies.plan.demand.answers_per_request
+    each = f" of {answers} answers" if answers > 1 else ""
     offer, ends = f"no such price in the list {studies.prices.name}", ""
     if cost.per_hour is not None:
         low, high = fleet.ends_of(cost.per_hour)
@@ -143,7 +145,7 @@ def _money(studies: Studies) -> doc.Facts:
         ("cost_per_month", "a month, rented", 0, "plan_cost_per_month", offer),
         ("cost_per_million_input_tokens", "per million input tokens", 4, "plan_per_million_input", "split by time"),
         ("cost_per_million_output_tokens", "per million output tokens", 4, "plan_per_million_output", ""),
-        ("cost_per_million_requests", "per million requests", 2, _PER_MILLION_REQUESTS, ""),
+        ("cost_per_million_requests", f"per million requests{each}", 2, _PER_MILLION_REQUESTS, ""),
     )
     facts = []
     for key, label, digits, formula, remark in rows:

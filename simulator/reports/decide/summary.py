@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.planner.verification.confidence import confidence_in
 from simulator.reports.content import document as doc
-from simulator.reports.content.quantities import money_text, percent_text, rate_text
+from simulator.reports.content.quantities import demand_text, money_text, percent_text, rate_text, served_unit
 from simulator.reports.decide.decision import cheapest_elsewhere, existing, lead_text, rent_or_buy_text
 from simulator.reports.decide.risks import top_risks
 from simulator.reports.sections.cost import ways_table
@@ -43,7 +43,7 @@ def _numbers(studies: Studies) -> doc.Facts:
 def _promise(studies: Studies) -> str:
     plan = studies.plan
     held = ", ".join(f"{item.name} within {bound_text(item.bound_s)}" for item in plan.objectives)
-    rate = rate_text(plan.demand.planned_rate_per_s, "requests")
+    rate = rate_text(plan.demand.planned_rate_per_s, served_unit(plan.demand).removesuffix("/s"))
     return (
         f"It carries {rate} at the peak, with its spare machines down: {held or 'no latency is promised'}. TTFT is the "
         "time to the first word, TPOT the time of each further one; p95 means 95 of 100 requests."
@@ -105,7 +105,7 @@ def summary_report(studies: Studies) -> doc.Report:
     plan = studies.plan
     return doc.Report(
         title=f"Capacity for {plan.best.replica.deployment.model.name}",
-        subtitle=f"{rate_text(plan.demand.mean_rate_per_s, 'requests')}: what is asked of the board",
+        subtitle=f"{demand_text(plan.demand)}: what is asked of the board",
         created=studies.created,
         currency=studies.currency,
         version=studies.version,

@@ -103,6 +103,7 @@ def _figure(name: str, written: WrittenFigure, studies: Studies) -> InputLine:
 def _plan_inputs(studies: Studies) -> list[InputLine]:
     plan, fleet = studies.plan, studies.plan.best
     server, mix = fleet.server, plan.demand.mix
+    served = plan.demand.requests_per_s * plan.demand.computed_fraction
     units = fleet.servers if fleet.servers is not None else fleet.devices
     rows = (
         ("devices", "accelerators in all", fleet.devices, Form.COUNT, ""),
@@ -112,9 +113,10 @@ def _plan_inputs(studies: Studies) -> list[InputLine]:
         ("dynamic_w_per_unit", "of it between idle and the planned load", dynamic_w(fleet) / units, Form.NUMBER, "W"),
         ("mean_load", "mean demand over the planned one", plan.demand.mean_load, Form.SHARE, ""),
         ("rack_units_per_server", "height of a server", server.rack_units if server else 0.0, Form.NUMBER, "U"),
-        ("served_rate", "mean rate on accelerators", plan.demand.served_mean_rate_per_s, Form.NUMBER, "requests/s"),
+        ("served_rate", "mean rate on accelerators", served, Form.NUMBER, "requests/s"),
+        ("answers_per_request", "answers to a request", plan.demand.answers_per_request, Form.COUNT, ""),
         ("isl_tokens", "prompt tokens of a request", mix.isl.mean_tokens, Form.NUMBER, "tokens"),
-        ("osl_tokens", "answer tokens of a request", mix.osl.mean_tokens, Form.NUMBER, "tokens"),
+        ("osl_tokens", "tokens of an answer", mix.osl.mean_tokens, Form.NUMBER, "tokens"),
         ("prompt_share", "share of time that prompts take", studies.cost.tokens.prompt_share, Form.SHARE, ""),
     )
     return [

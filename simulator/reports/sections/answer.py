@@ -302,7 +302,7 @@ def plan_headline(plan: CapacityPlan) -> str:
     monthly = fleet.cost.per_month if stock is None else stock.cost_per_month
     paid = "price unknown" if monthly is None else f"{say.money_text(monthly, fleet.cost.currency)} a month"
     needed = f"{_fleet_text(fleet)} ({fleet.hardware})" if stock is None else f"{_to_obtain_text(stock)},"
-    return f"{needed} for {say.rate_text(plan.demand.mean_rate_per_s, 'requests')}: {paid}"
+    return f"{needed} for {say.demand_text(plan.demand)}: {paid}"
 
 
 def _fleet_text(fleet: Fleet) -> str:

@@ -12,6 +12,7 @@ from simulator.planner.serving.capacity import Replica
 from simulator.planner.studies.rental import RentalMix
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content import document as doc
+from simulator.reports.content import quantities as say
 from simulator.reports.studies import Studies
 from simulator.reports.words.fields import note_text
 from simulator.reports.words.plan_inputs import PlanInput, plan_input
@@ -51,11 +52,14 @@ def _lengths(name: str, lengths: LengthDistribution) -> doc.Row:
 def _demand_table(studies: Studies) -> doc.Table:
     demand, profile = studies.plan.demand, studies.plan.study(RentalMix)
     rows = (
-        doc.row("mean rate", doc.number(demand.mean_rate_per_s, "requests/s")),
+        doc.row("mean rate", doc.number(demand.requests_per_s, "requests/s")),
+        *([doc.row("answers to a request", doc.count(answers))] if (answers := demand.answers_per_request) > 1 else []),
         doc.row("answered from a cache", doc.fraction(demand.cache_hit_fraction)),
         doc.row("peak over mean", doc.number(demand.peak_to_mean)),
         doc.row("headroom for growth", doc.fraction(demand.headroom_fraction)),
-        doc.row("planned peak on accelerators", doc.number(demand.planned_rate_per_s, "requests/s"), total=True),
+        doc.row(
+            "planned peak on accelerators", doc.number(demand.planned_rate_per_s, say.served_unit(demand)), total=True
+        ),
         doc.row("prompt tokens in the prefix cache", doc.fraction(demand.mix.prefix_hit_fraction)),
         doc.row("burstiness of arrivals (cv)", doc.number(demand.mix.arrival_cv)),
     )

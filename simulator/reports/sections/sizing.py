@@ -9,7 +9,7 @@ from simulator.planner.studies.measured_rate import MeasuredObjective, MeasuredR
 from simulator.reports.charts.roofline import roofline_chart
 from simulator.reports.content import document as doc
 from simulator.reports.content.document import Block, Bullets, count, kilowatts, price, table
-from simulator.reports.content.quantities import counted_text, kilowatts_text, price_text, seconds_text
+from simulator.reports.content.quantities import counted_text, kilowatts_text, price_text, seconds_text, served_unit
 from simulator.reports.sections.resilience import operation_blocks
 from simulator.reports.studies import Studies, of_each
 from simulator.reports.words.derivation import derivation, detail_text, resource_text
@@ -41,7 +41,7 @@ def _replica_steps(studies: Studies, pool: FleetPool) -> tuple[_Step, ...]:
     peak_per_s, known = studies.plan.demand.planned_rate_per_s, doc.known_as(studies.plan.best.provenance)
     replica, name = pool.replica, f"{pool.role} replica".strip()
     saturating, planned = (
-        doc.number(rate_per_s, "requests/s", origin=known)
+        doc.number(rate_per_s, served_unit(studies.plan.demand), origin=known)
         for rate_per_s in (replica.saturation_per_s, replica.capacity_per_s)
     )
     return (
@@ -58,7 +58,7 @@ def _derivation(studies: Studies) -> doc.Table:
     fleet = studies.plan.best
     of_pools = [step for pool in fleet.pools for step in _replica_steps(studies, pool)]
     counted = " + ".join(f"({pool.replicas} + {pool.spares}) x {pool.replica.devices}" for pool in fleet.pools)
-    peak = doc.number(studies.plan.demand.planned_rate_per_s, "requests/s")
+    peak = doc.number(studies.plan.demand.planned_rate_per_s, served_unit(studies.plan.demand))
     steps: tuple[_Step, ...] = (
         ("planned peak", peak, "mean x peak over mean x headroom - cache"),
         *of_pools,

@@ -137,7 +137,7 @@ _LENGTHS = (("tokens", "mean_tokens"), ("cv", "cv"))
 def _demand(plan: CapacityPlan) -> dict[str, Any]:
     lengths = (f"{of}_{what}=mix.{of}.{place}" for of in ("isl", "osl") for what, place in _LENGTHS)
     own = ("mean_rate_per_s", "peak_to_mean", "cache_hit=cache_hit_fraction", "headroom=headroom_fraction")
-    others = ("prefix_hit=mix.prefix_hit_fraction", "arrival_cv=mix.arrival_cv")
+    others = ("answers_per_request", "prefix_hit=mix.prefix_hit_fraction", "arrival_cv=mix.arrival_cv")
     return _picked(plan.demand, *own, "planned_rate_per_s", *lengths, *others)
 
 

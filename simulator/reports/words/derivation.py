@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from simulator.phases.memory import MemoryPlan
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.serving.capacity import Limit, Resource
-from simulator.reports.content.quantities import counted_text, money_text, price_text
+from simulator.reports.content.quantities import counted_text, money_text, price_text, served_unit
 from simulator.reports.words.fields import flag_of, flagged, note_text
 from simulator.specs.money.prices import OfferKind
 from simulator.specs.question.plan import NONE
@@ -258,10 +258,11 @@ def serving_lines(plan: CapacityPlan) -> list[str]:
 
 def _demand_lines(plan: CapacityPlan) -> list[str]:
     demand = plan.demand
+    several = f" x {demand.answers_per_request} answers" if demand.answers_per_request > 1 else ""
     return [
-        f"demand: {plain_text(demand.mean_rate_per_s)} requests/s x {demand.computed_fraction:.3g} not answered "
-        f"from cache x {demand.peak_to_mean:.3g} peak over mean x {demand.headroom_factor:.3g} headroom = "
-        f"{plain_text(demand.planned_rate_per_s)} requests/s to carry"
+        f"demand: {plain_text(demand.requests_per_s)} requests/s{several} x {demand.computed_fraction:.3g} not "
+        f"answered from cache x {demand.peak_to_mean:.3g} peak over mean x {demand.headroom_factor:.3g} headroom = "
+        f"{plain_text(demand.planned_rate_per_s)} {served_unit(demand)} to carry"
     ]
 
 
@@ -282,11 +283,12 @@ def _capacity_lines(plan: CapacityPlan, fleet: Fleet) -> list[str]:
     replica, idle, loaded = fleet.replica, fleet.replica.unloaded, fleet.replica.at_capacity
     prompts = f"prompts take {percent_text(loaded.prompt_share)} of the time" if len(fleet.pools) == 1 else "no prompts"
     full = percent_text(loaded.kv_utilization)
+    unit = served_unit(plan.demand)
     saturation, planned = (plain_text(rate, digits=3) for rate in (replica.saturation_per_s, replica.capacity_per_s))
     return [
         f"idle replica: TTFT {idle.ttft_mean_s / MILLI:.0f} ms, TPOT {idle.tpot_mean_s / MILLI:.1f} ms on average",
-        f"saturated: {saturation} requests/s, {replica.saturated_sequences:.0f} sequences decoding",
-        f"planned: {planned} requests/s per replica, {percent_text(replica.utilization)} of "
+        f"saturated: {saturation} {unit}, {replica.saturated_sequences:.0f} sequences decoding",
+        f"planned: {planned} {unit} per replica, {percent_text(replica.utilization)} of "
         f"saturation; {loaded.mean_sequences:.0f} sequences, KV cache {full} full, {prompts}",
         f"limit: {resource_text(fleet.limit)}: {detail_text(fleet.limit)}",
     ]

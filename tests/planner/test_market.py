@@ -130,6 +130,13 @@ def test_the_median_lies_between_the_ends_and_no_provider_counts_twice(drawn: li
     assert taken(again, PriceRule(kind="on_demand", of="low")).per_hour == found["low"]
 
 
+def test_one_that_lets_its_own_machines_and_those_of_others_is_one_provider() -> None:
+    both = (offer(5.0, "a"), offer(4.0, "b", kind="marketplace"), offer(9.0, "b"))
+    found = taken(listed(*both, offer(6.0, "c")))
+    assert (found.providers, found.low, found.median, found.high) == (3, 4.0, 5.0, 6.0)
+    assert taken(listed(*both), PriceRule(kind="on_demand", provider="specialist")).high == 9.0
+
+
 @pytest.mark.parametrize(("text", "name"), [("aws", "AWS"), ("Oracle", "Oracle Cloud"), ("Specialist", "specialist")])
 def test_providers_are_named_as_people_do(text: str, name: str) -> None:
     assert named_provider(LISTED, text) == name

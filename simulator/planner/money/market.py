@@ -361,10 +361,10 @@ def _hourly(offer: OfferSpec) -> float:
 
 
 def _one_each(offers: Iterable[OfferSpec]) -> list[OfferSpec]:
-    """The cheapest offer of every provider; of one that sells its own and others' machines, of each."""
-    cheapest: dict[tuple[str, ProviderKind | None], OfferSpec] = {}
+    """The cheapest offer of every provider, its own machines or others'."""
+    cheapest: dict[str, OfferSpec] = {}
     for offer in sorted(offers, key=_hourly):
-        cheapest.setdefault((offer.provider, offer.provider_kind), offer)
+        cheapest.setdefault(offer.provider, offer)
     return list(cheapest.values())
 
 

@@ -225,3 +225,8 @@ def test_turns_that_wait_come_at_no_other_rate(tmp_path: Path) -> None:
         build_requests(workload, block_size_tokens=16)
     with pytest.raises(RoofcastError, match="no rate but"):
         resampled_requests(read_trace(path), times=1.0, seed=0)
+
+
+def test_a_trace_that_is_named_is_replayed() -> None:
+    assert WorkloadSpec.model_validate({"trace": "requests.csv"}).arrival == "trace"
+    assert WorkloadSpec.model_validate({"trace": None}).arrival == "poisson"

@@ -154,7 +154,7 @@ def serve_notes(result: ServeResult) -> tuple[Note, ...]:
 
 def check_workload(workload: WorkloadSpec) -> None:
     """Refuse a workload that sends nothing."""
-    if workload.arrival != "trace" and not workload.stages:
+    if workload.arrival != "trace" and workload.trace is None and not workload.stages:
         raise missing_field(
             "a workload without a trace needs at least one stage",
             field="workload.stages",

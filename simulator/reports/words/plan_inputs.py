@@ -162,9 +162,7 @@ def _source(item: Assumption) -> str:
                 f"{_trace(name)}, in a cache of {name.cache_tokens:,.0f} tokens; {flag_of('prefix_hit')} says otherwise"
             )
         case "answers_per_request", _, _:
-            return (
-                "given; rates and latencies of replicas are of single answers, prices of requests of all of them"
-            )
+            return "given; rates and latencies of replicas are of single answers, prices of requests of all of them"
         case "arrival_cv", ValueOrigin.DEFAULT, found:
             return "default: Poisson arrivals" + (f"; {warning_text(found)}" if isinstance(found, Note) else "")
         case "price", _, _:

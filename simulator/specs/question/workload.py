@@ -79,5 +79,8 @@ class WorkloadSpec(Spec):
     @model_validator(mode="before")
     @classmethod
     def _null_is_absent(cls, data: Any) -> Any:
-        """Null for "not given", except for ``timeout_s``, where it says "waits for ever"."""
-        return cls.given(data, but=("timeout_s",)) if isinstance(data, dict) else data
+        """Null for "not given", except for ``timeout_s``, where it says "waits for ever"; a trace is replayed."""
+        if not isinstance(data, dict):
+            return data
+        given = cls.given(data, but=("timeout_s",))
+        return {"arrival": "trace", **given} if "trace" in given else given

@@ -121,20 +121,14 @@ class _Arrivals:
 def sampled_requests(lane: LaneState) -> RequestSamples:
     """TTFT, TPOT and decode time of the same 256 requests in every row."""
     mix = lane.rows.mix
-    arrivals = _arrivals(lane)
+    added_s = lane.costs.added_by_s(sampled_lengths(mix).new_tokens)
+    arrivals = _arrivals(lane, added_s=added_s)
     if not lane.rows.decodes:
         nothing = np.zeros_like(arrivals.ttft_s)
         return RequestSamples(ttft_s=arrivals.ttft_s, tpot_s=nothing, decode_s=nothing)
     steps = sampled_lengths(mix).decode_steps
-    tpot_s = _tpot_s(lane, decode_steps=np.maximum(steps, 1.0), joined_s=arrivals.joined_s)
+    tpot_s = _tpot_s(lane, decode_steps=np.maximum(steps, 1.0), joined_s=arrivals.joined_s, prompt_s=added_s)
     return RequestSamples(ttft_s=arrivals.ttft_s, tpot_s=tpot_s, decode_s=steps * tpot_s)
-
-
-def _prompt_variance(lane: LaneState) -> Array:
-    """Squared coefficient of variation of what one prompt adds to the steps, per rate."""
-    added_s = lane.costs.added_by_s(sampled_lengths(lane.rows.mix).new_tokens)
-    variance: Array = (added_s / np.maximum(added_s.mean(axis=1), _TINY)[:, None]).var(axis=1)
-    return variance
 
 
 def _sequences_met(lane: LaneState, *, decode_steps: Array, prompt_variance: Array) -> Array:
@@ -159,7 +153,7 @@ def _sequences_met(lane: LaneState, *, decode_steps: Array, prompt_variance: Arr
     return met
 
 
-def _tpot_s(lane: LaneState, *, decode_steps: Array, joined_s: Array) -> Array:
+def _tpot_s(lane: LaneState, *, decode_steps: Array, joined_s: Array, prompt_s: Array) -> Array:
     """TPOT of sampled requests: their plain steps, and the prompts of those that arrive meanwhile [s].
 
     Prompts that arrive while a request decodes stretch its steps, which lets more arrive: a busy period that starts
@@ -171,7 +165,8 @@ def _tpot_s(lane: LaneState, *, decode_steps: Array, joined_s: Array) -> Array:
     """
     rows, rates = lane.rows, lane.rates_per_s[:, None]
     lanes, mix = rows.lanes, rows.mix
-    prompt_variance = _prompt_variance(lane)
+    # Squared coefficient of variation of what one prompt adds.
+    prompt_variance = (prompt_s / np.maximum(prompt_s.mean(axis=1), _TINY)[:, None]).var(axis=1)
     met = _sequences_met(lane, decode_steps=decode_steps, prompt_variance=prompt_variance)
     plain_s, prefill_s, full_s = rows.at_each(met, lanes.decode_s, lanes.prefill_s, lanes.full_prompt_s)
     stages, ranks = rows.stages[:, None], rows.ranks[:, None]
@@ -194,7 +189,7 @@ def _tpot_s(lane: LaneState, *, decode_steps: Array, joined_s: Array) -> Array:
     return tpot_s
 
 
-def _arrivals(lane: LaneState) -> _Arrivals:
+def _arrivals(lane: LaneState, *, added_s: Array) -> _Arrivals:
     """TTFT = host + slot + (nothing where idle, else the longer of: alignment with steps, wait for the budget) + own.
 
     An engine that schedules asynchronously has one step prepared when a request arrives, which it waits out after the
@@ -208,7 +203,7 @@ def _arrivals(lane: LaneState) -> _Arrivals:
     lanes, mix = rows.lanes, rows.mix
     prompts, new_tokens = sampled_lengths(mix).prompt_tokens, sampled_lengths(mix).new_tokens
     room, stages = rows.room_tokens(occupancy.mean)[:, None], rows.stages[:, None]
-    pieces, added_s = np.ceil(new_tokens / room), lane.costs.added_by_s(new_tokens)
+    pieces = np.ceil(new_tokens / room)
     pieces[lanes.whole_tokens[rows.of] > 0] = 1.0
     own_s = (steps.beside_s[:, None] * pieces + added_s) * side_by_side(pieces, stages=stages)
     fixed_s, each_s = _prompt_step_parts_s(lane)

@@ -95,10 +95,12 @@ class PlanBasis:
 
     question : resolved, and with the demand that the event simulation found for a trace
     shown : the plan's fleets before their latencies and limits were worked out, the chosen one first
+    in_stock : accelerators of the chosen fleet's kind that exist, in use or not
     """
 
     question: Question
     shown: tuple[Sized, ...]
+    in_stock: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

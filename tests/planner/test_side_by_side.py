@@ -63,6 +63,17 @@ def test_what_is_all_there_grows_from_what_is_there_not_from_whole_servers() -> 
         assert growth.months[0].devices[0] == share.devices
 
 
+def test_what_lies_in_stock_is_not_ordered() -> None:
+    plan = planned(hardware=("h100",), stock=("h100=64",), tp=1, growth="5%/month", start="2026-12-15")
+    (part,) = plan.serving
+    found = part.study(Growth)
+    assert found is not None
+    assert part.best.devices < found.in_stock == 64
+    assert all(step.devices_before >= 64 for step in found.steps)
+    assert found.bridge_devices == max(0, max(month.devices[1] for month in found.months[:6]) - 64)
+    assert found.in_place(found.start, now=part.best.devices) == 64
+
+
 def test_a_report_adds_what_was_not_asked_of_each_fleet_and_an_answer_leaves_it_out() -> None:
     plan = planned(resilience=True)
     whole = completed(plan)

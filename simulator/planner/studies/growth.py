@@ -56,6 +56,7 @@ class Growth(Study):
     the last month's day before it (base band), which nothing but rental can bring
     rent : what renting the devices that each month needs comes to over the horizon, for every band; rent_now : the
     fleet of the start alone; at the plan's price of an accelerator-hour, None without one
+    in_stock : accelerators of its kind that exist, which nobody has to order
     """
 
     key: ClassVar[str] = "growth"
@@ -70,6 +71,7 @@ class Growth(Study):
     bridge_devices: int
     rent: tuple[float, ...] | None
     rent_now: float | None
+    in_stock: int = 0
 
     @property
     def horizon_months(self) -> int:
@@ -87,8 +89,8 @@ class Growth(Study):
         return (date.fromisoformat(self.start) + timedelta(days=self.lead_time_days)).isoformat()
 
     def in_place(self, day: str, *, now: int) -> int:
-        """Devices in place on ``day``: those of the last step by then, ``now`` before the first."""
-        return ([now] + [step.devices_after for step in self.steps if step.date <= day])[-1]
+        """Devices in place on ``day``: those of the last step by then, ``now`` and what exists before the first."""
+        return ([max(now, self.in_stock)] + [step.devices_after for step in self.steps if step.date <= day])[-1]
 
 
 # Of published lead times of 3 to 12 months for accelerators: assumed, set your own with --lead-time.
@@ -118,11 +120,11 @@ def _month(fleet: Resizer, *, start: date, month: int, rate_per_s: float, bands:
 
 
 def capacity_steps(
-    months: tuple[GrowthMonth, ...], *, start: date, band: int, lead_time_days: int
+    months: tuple[GrowthMonth, ...], *, start: date, band: int, lead_time_days: int, in_stock: int = 0
 ) -> list[CapacityStep]:
     """Orders for a quarter at a time: each brings what its last month needs, in place when first more is needed."""
     steps: list[CapacityStep] = []
-    have = months[0].devices[band]
+    have = max(months[0].devices[band], in_stock)
     for first in range(0, len(months), ORDER_EVERY_MONTHS):
         quarter = months[first : first + ORDER_EVERY_MONTHS]
         need = max(month.devices[band] for month in quarter)
@@ -143,10 +145,10 @@ def capacity_steps(
     return steps
 
 
-def _bridge_devices(months: tuple[GrowthMonth, ...], *, until: date, band: int) -> int:
-    """Devices beyond the first month's that are needed before ``until``."""
-    before = [month.devices[band] for month in months if date.fromisoformat(month.date) < until]
-    return max(before, default=0) - months[0].devices[band]
+def _bridge_devices(months: tuple[GrowthMonth, ...], *, until: date, band: int, in_stock: int) -> int:
+    """Devices beyond the first month's, and those that exist, that are needed before ``until``."""
+    have = max(months[0].devices[band], in_stock)
+    return max([have, *(item.devices[band] for item in months if date.fromisoformat(item.date) < until)]) - have
 
 
 def _rent(months: tuple[GrowthMonth, ...], *, per_device_hour: float) -> tuple[float, ...]:
@@ -188,7 +190,7 @@ def _offered_lead_time(question: Question, hardware: str) -> tuple[int, str | No
     return offer.lead_time_days, f"{offer.provider}, {offer.date}"
 
 
-def growth_of(question: Question, sized: Sized) -> Growth | None:
+def growth_of(question: Question, sized: Sized, *, in_stock: int) -> Growth | None:
     """Months, bands and orders of the chosen fleet; None where no growth was given.
 
     The replica keeps its set-up; rates grow geometrically, d(m) = d(0) (1 + g)^m, in the low and the high band with
@@ -218,11 +220,12 @@ def growth_of(question: Question, sized: Sized) -> Growth | None:
         start=start.isoformat(),
         bands=bands,
         months=months,
-        steps=tuple(capacity_steps(months, start=start, band=1, lead_time_days=lead_days)),
+        steps=tuple(capacity_steps(months, start=start, band=1, lead_time_days=lead_days, in_stock=in_stock)),
         lead_time_days=float(lead_days),
         lead_time_source=lead_source,
         bridge_until=arrives.isoformat(),
-        bridge_devices=_bridge_devices(months, until=arrives, band=1),
+        bridge_devices=_bridge_devices(months, until=arrives, band=1, in_stock=in_stock),
+        in_stock=in_stock,
         rent=None if price is None else _rent(months, per_device_hour=price),
         rent_now=None if price is None else sized.devices * price * HOURS_PER_MONTH * horizon,
     )
@@ -230,4 +233,4 @@ def growth_of(question: Question, sized: Sized) -> Growth | None:
 
 def study(context: StudyContext) -> Growth | None:
     """What the recommended fleet needs over the horizon."""
-    return growth_of(context.question, context.shown[0])
+    return growth_of(context.question, context.shown[0], in_stock=context.plan.basis.in_stock)

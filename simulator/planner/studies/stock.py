@@ -343,12 +343,13 @@ def alone(plan: CapacityPlan, share: FleetShare, spec: PlanSpec) -> CapacityPlan
         unpriced = [(None, item.devices) for item in sized.housing]
         cost = fleet_cost(prices=prices, bill=unpriced, demand=demand, prompt_share=sized.prompt_share)
         sized = replace(sized, cost=cost)
+    in_stock = sum(count for platform, count in _stock_platforms(whole) if platform.hardware.name == share.hardware)
     return replace(
         plan,
         demand=demand,
         best=best,
         alternatives=(),
-        basis=PlanBasis(question=question, shown=(sized,)),
+        basis=PlanBasis(question=question, shown=(sized,), in_stock=in_stock if share.from_stock else 0),
         warnings=(),
         price_ranking=None,
         studies=(),

@@ -60,7 +60,8 @@ def _steps(growth: Growth) -> doc.Table:
     note = f"Order dates are of what is bought: lead time {lead}; orders for a quarter at a time."
     carried = "" if growth.steps else " The fleet carries the base band to the end: no step."
     heads = "Needed from: | Order by: | Before | After | Status:"
-    return doc.table("capacity_steps", "Capacity steps", heads, rows, note=f"{note}{carried}{_bridge(growth)}")
+    there = f" {growth.in_stock:,} exist and serve first." if growth.in_stock else ""
+    return doc.table("capacity_steps", "Capacity steps", heads, rows, note=f"{note}{there}{carried}{_bridge(growth)}")
 
 
 def rent_text(growth: Growth, currency: str) -> str:

@@ -21,7 +21,7 @@ from simulator.planner.gap.records import Gap, GapError
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import resolve
-from simulator.planner.search.usual_search import try_platform
+from simulator.planner.search.usual_search import usual_search
 from simulator.planner.search.wide_search import screen_space
 from simulator.reports.formats.text import sections_text
 from simulator.reports.sections.gap import gap_sections
@@ -158,7 +158,7 @@ class TestScreen:
         question = resolve(spec.model_copy(update=free))
         (platform,) = platforms(spec)
         limits = fleet_limits(replace(question, spec=spec))
-        for sized in try_platform(question, platform).sized:
+        for sized in usual_search(question, (platform,)).sized:
             found = screen_space(question, (platform,))
             table = next(item for item in found.tables if item.parallelism == sized.evaluated.candidate.parallelism)
             capacity = np.full((1, 1, 1), sized.evaluated.replica.capacity_per_s)
@@ -215,7 +215,7 @@ def test_what_a_large_fleet_takes_is_written_out(limit: dict[str, object]) -> No
 def test_an_unknown_share_of_a_limit_is_no_fit() -> None:
     question = resolve(plan_spec(QUESTION))
     (platform,) = platforms(question.spec)
-    sized = try_platform(question, platform).sized[:1]
+    sized = usual_search(question, (platform,)).sized[:1]
     limit = FleetLimit(kind="cost", field="max_cost_per_hour", unit="USD/h", allowed=1.0, taken=lambda _: None)
     (refusal,) = beyond((limit,), sized)
     assert "unknown" in refusal.refusal.message
@@ -226,7 +226,7 @@ def test_a_pinned_question_keeps_what_was_asked_and_drops_its_studies() -> None:
     spec = plan_spec({**QUESTION, "uncertainty": True, "draws": 10, "cache_hit": 0.25, "max_gpus": 999})
     question = resolve(spec)
     (platform,) = platforms(spec)
-    candidate = try_platform(question, platform).sized[0].evaluated.candidate
+    candidate = usual_search(question, (platform,)).sized[0].evaluated.candidate
     pinned = pinned_spec(question, candidate, texts=(), keeps_limits=False)
     assert (pinned.cache_hit, pinned.max_gpus, pinned.uncertainty, pinned.draws) == (0.25, None, False, None)
     assert pinned.tp_size == (candidate.parallelism.tp_size,)
@@ -236,7 +236,7 @@ def test_a_pinned_question_gives_every_degree_of_its_set_up() -> None:
     """One fleet, whatever degrees were searched: those that are not 1 are given."""
     question = resolve(plan_spec({**QUESTION, "cp_size": [1, 2]}))
     (platform,) = platforms(question.spec)
-    found = [item.evaluated.candidate for item in try_platform(question, platform).sized]
+    found = [item.evaluated.candidate for item in usual_search(question, (platform,)).sized]
     assert {item.parallelism.cp_size for item in found} == {1, 2}
     for candidate in found:
         pinned = pinned_spec(question, candidate, texts=(), keeps_limits=False)

@@ -13,7 +13,7 @@ from simulator.planner.fleet.fleet import Sized
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
-from simulator.planner.search.usual_search import try_platform
+from simulator.planner.search.usual_search import usual_search
 from simulator.planner.serving.shapes import DEVIATE_80
 from simulator.planner.studies.length_curves import answer_curve, fitted_curve, prompt_curve
 from simulator.specs.question.plan import plan_spec
@@ -56,7 +56,7 @@ def question() -> Question:
 
 @pytest.fixture(scope="module")
 def sized(question: Question) -> Sized:
-    return try_platform(question, platforms(question.spec)[0]).sized[0]
+    return usual_search(question, platforms(question.spec)[:1]).sized[0]
 
 
 def test_capacity_falls_with_either_length(question: Question, sized: Sized) -> None:

@@ -26,7 +26,7 @@ from simulator.planner.money.tco import token_year
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import resolve
-from simulator.planner.search.usual_search import try_platform
+from simulator.planner.search.usual_search import usual_search
 from simulator.planner.studies.growth import Growth, GrowthMonth, capacity_steps, month_later
 from simulator.planner.studies.rental import RentalMix
 from simulator.planner.studies.resilience import Resilience
@@ -53,7 +53,7 @@ def planned(**fields: object) -> CapacityPlan:
 
 def ranked(**fields: object) -> list[Sized]:
     question = resolve(plan_spec({**ASKED, "hardware": ("h100", "h200"), **fields}))
-    trials = [try_platform(question, platform) for platform in platforms(question.spec)]
+    trials = [usual_search(question, (platform,)) for platform in platforms(question.spec)]
     return sorted((item for trial in trials for item in trial.sized), key=lambda item: item.rank)
 
 

@@ -15,7 +15,7 @@ from simulator.planner.fleet.fleet import Sized
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
-from simulator.planner.search.usual_search import try_platform
+from simulator.planner.search.usual_search import usual_search
 from simulator.planner.studies import sensitivity
 from simulator.planner.studies.length_curves import answer_curve, capacities_at_speed_per_s, fitted_curve, prompt_curve
 from simulator.planner.studies.sensitivity import TornadoBar, tornado
@@ -38,7 +38,7 @@ def question() -> Question:
 
 @pytest.fixture(scope="module")
 def sized(question: Question) -> Sized:
-    return try_platform(question, platforms(question.spec)[0]).sized[0]
+    return usual_search(question, platforms(question.spec)[:1]).sized[0]
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_kernels_twice_as_fast_carry_at_most_twice_as_much(question: Question, s
 def test_slower_arithmetic_asks_for_more_of_the_pool_that_is_bound_by_it() -> None:
     """Prompts are products of many tokens, answers wait for memory: each pool is sized by its own kernels."""
     question = resolve(plan_spec({**ASKED, "hardware": "h100", "rps": 3000, "serving": "disaggregated"}))
-    fleet = try_platform(question, platforms(question.spec)[0]).sized[0]
+    fleet = usual_search(question, platforms(question.spec)[:1]).sized[0]
     slower = capacities_at_speed_per_s(question, fleet, compute=0.8)
     planned = [part.replica.capacity_per_s for part in fleet.evaluated.parts]
     prompts, answers = (now / then for now, then in zip(slower, planned, strict=True))

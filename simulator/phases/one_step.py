@@ -14,7 +14,7 @@ from simulator.operators.work import CollectiveShape, HostTransferShape, Work, p
 from simulator.phases.crossover import CrossoverRange, crossover_range
 from simulator.phases.deployment import Deployment
 from simulator.phases.draft_cost import decode_round
-from simulator.phases.memory import MemoryPlan, memory_plan
+from simulator.phases.memory import MemoryPlan, memory_plan, sequences_that_fit
 from simulator.phases.power import EnergySplit, energy_split
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.records import dataclass
@@ -39,6 +39,12 @@ class OneStep:
     memory: MemoryPlan
     interval: Range | None
     crossover: CrossoverRange | None
+
+    @property
+    def most_sequences(self) -> float:
+        """Sequences of ``context_tokens`` whose keys and values the caches of all ranks hold at once."""
+        each = sequences_that_fit(self.deployment, self.memory, tokens=self.context_tokens)
+        return each * self.deployment.parallelism.dp_size
 
 
 def one_step(deployment: Deployment, *, phase: str, batch_size: int, context_tokens: int) -> OneStep:

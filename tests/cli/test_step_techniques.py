@@ -7,6 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from simulator import step
 from simulator.cli.roofcast import app
 from simulator.errors import RoofcastError
 from simulator.units import percent_text
@@ -150,3 +151,19 @@ def test_a_scheme_says_which_kernels_its_paper_ran() -> None:
     assert len(told) == 1
     asked = document(*large, "--scheme", "smoothquant", "--kernel", "torch-int")
     assert not any("its paper's" in text for text in asked["assumptions"])  # type: ignore[attr-defined]
+
+
+def test_sequences_that_the_cache_does_not_hold_are_said_before_their_times() -> None:
+    """1,024 contexts of 2,048 tokens of Llama-3.1-8B are 275 GB: 128 KiB a token by hand."""
+    asked = {"model": "llama-3.1-8b", "hardware": "h100", "context_tokens": 2048}
+    many, few = step(**asked, batch_size=1024), step(**asked, batch_size=128)  # type: ignore[arg-type]
+    assert many.to_text().startswith(
+        "1,024 sequences of 2,048 tokens do not fit h100-sxm-80gb at tp 1: the KV cache holds"
+    )
+    most = many.to_dict()["most_sequences"]
+    assert most == few.to_dict()["most_sequences"]
+    left = many.step.memory.kv_capacity_bytes
+    assert most == left // (2048 * 131072)
+    assert few.to_text().startswith("decode step of")
+    encoder = step(model="bert-base", hardware="h100", phase="prefill", batch_size=64, context_tokens=128)
+    assert encoder.to_dict()["most_sequences"] is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isinf
+
 import numpy as np
 
 from simulator.engine.uniform.speculation_gain import FormatComparison, FormatRow, SpeedupByBatch
@@ -78,10 +80,14 @@ def _operator_cells(row: Json) -> tuple[str, ...]:
     return _operator_text(row), f"{row['count']:g}", *map(number_text, amounts), floor, row["bound"], row["provenance"]
 
 
-def _too_large(document: Json, *, tp_size: int) -> str:
-    short = document["shortfall_bytes"]
+def _too_large(document: Json, step: OneStep) -> str:
+    short, where = document["shortfall_bytes"], f"{document['hardware']} at tp {step.deployment.parallelism.tp_size}"
     why = f"a device is {bytes_text(short)} short" if short else "nothing is left for the KV cache"
-    where = f"{document['hardware']} at tp {tp_size}"
+    if document["fits"]:
+        what = f"{step.batch_size:,} sequences of {step.context_tokens:,} tokens do"
+        return (
+            f"{what} not fit {where}: the KV cache holds {step.most_sequences:,.0f}; the times below are as if it did"
+        )
     return f"{document['model']} does not fit {where}: {why}; the times below are as if it did"
 
 
@@ -149,6 +155,7 @@ class StepAnswer(Answer):
             "mbu": float(result.mbu[0]),
             "bound": result.bound[0],
             **picked(step.memory, "fits", "shortfall_bytes"),
+            "most_sequences": None if isinf(step.most_sequences) else int(step.most_sequences),
             "provenance": Provenance(int(result.provenance[0])).label,
             "breakdown_s": {family: float(values[0]) for family, values in result.breakdown_s.items()},
             "energy_j": picked(step.energy, *(f"{of}={of}_j" for of in ("total", "idle", "busy", "compute", "memory"))),
@@ -163,6 +170,10 @@ class StepAnswer(Answer):
             ],
         }
 
+    @property
+    def _is_too_large(self) -> bool:
+        return not self.step.memory.fits or self.step.batch_size > self.step.most_sequences
+
     def to_text(self) -> str:
         """What ``roofcast step`` prints: a sentence with a table."""
         document, degrees = self.to_dict(), self.step.deployment.parallelism
@@ -170,7 +181,7 @@ class StepAnswer(Answer):
         shape = [f"tp {degrees.tp_size}", *(f"{name} {size}" for name, size in others.items() if size > 1)]
         between = range_text(document["interval"]["step_s"], seconds_text)
         lines = [
-            *([] if document["fits"] else [_too_large(document, tp_size=degrees.tp_size)]),
+            *([_too_large(document, self.step)] if self._is_too_large else []),
             f"{document['phase']} step of {document['model']} on {document['hardware']} "
             f"({', '.join(shape)}, batch {document['batch']}, {document['context_tokens']} tokens): "
             f"{seconds_text(document['step_s'])} (80 % interval {between}), "

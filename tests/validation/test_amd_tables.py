@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from validation.silicon.amd_tables import MOE_TABLE, moe_rows
+from validation.silicon.amd_tables import GEMM_TABLE, MOE_TABLE, gemm_rows, moe_rows
 
 ROW = {
     "gfx": "gfx942",
@@ -45,3 +45,15 @@ def test_a_time_that_was_carried_up_from_a_row_that_is_missing_is_nobodys(tmp_pa
 
 def test_parts_of_experts_that_miss_the_fused_kernel_are_left_to_recipes(tmp_path: Path) -> None:
     assert not kept(tmp_path, {16: 525.0, 512: 864.0}, inter_dim=384)
+
+
+@pytest.mark.parametrize(("width", "library", "stays"), [(800, "triton", 0), (768, "triton", 1), (800, "torch", 1)])
+def test_products_of_a_width_for_which_tritons_kernel_was_not_tuned_are_left_out(
+    tmp_path: Path, width: int, library: str, stays: int
+) -> None:
+    """MI355X, 5,120 inputs: 170 us for 1,024 rows of 800 outputs, 111 us for 4,096."""
+    path = tmp_path / GEMM_TABLE
+    path.parent.mkdir()
+    row = {"gfx": "gfx950", "cu_num": 256, "b": 1, "m": 1024, "n": width, "k": 5120, "libtype": library}
+    pd.DataFrame([{**row, "dtype_w": "bf16", "quant": "none", "us": 169.7}]).to_csv(path)
+    assert len(gemm_rows(tmp_path, name="mi355x", fmt="bf16")) == stays

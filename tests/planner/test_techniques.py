@@ -7,13 +7,13 @@ from functools import cache
 import numpy as np
 import pytest
 
+from simulator.engine.lanes.pipeline import prompt_delays
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.replica_load import replica_load
 from simulator.planner.gap.changes import GapState
 from simulator.planner.gap.records import Gap, GapError
 from simulator.planner.plan import plan_capacity
-from simulator.planner.search.screen_tables import bubble_factor
 from simulator.planner.verification.simulation import steady_check
 from simulator.reports.handoff.launch import launch_handoff
 from simulator.reports.words.plan_inputs import warning_texts
@@ -207,10 +207,12 @@ class TestGap:
 
 class TestPipelines:
     def test_a_prompt_delays_all_lanes_at_low_load_and_its_own_at_high(self) -> None:
-        at = bubble_factor(np.array([0.01, 1e6]), mix=MIX, batched_tokens=8192, stages=4)
-        assert at[0] == pytest.approx(4.0, rel=1e-3)
-        assert at[1] == pytest.approx(1.0, rel=1e-3)
-        assert (np.diff(bubble_factor(np.arange(1.0, 400.0), mix=MIX, batched_tokens=8192, stages=2)) < 0).all()
+        sequences = np.array([1e-3, 4.0, 32.0, 1e4])
+        whole, own_s = np.full_like(sequences, 8192.0), np.ones_like(sequences)
+        found = 4 * prompt_delays(MIX, stages=4, sequences=sequences, room=whole, own_s=own_s, apart=False)
+        assert found[0] == pytest.approx(4.0)
+        assert found[-1] == pytest.approx(1.0)
+        assert (np.diff(found) < 0).all()
 
     def test_rates_are_of_the_whole_replica(self) -> None:
         found = planned(tp=1, pp=2, rps=20)

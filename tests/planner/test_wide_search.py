@@ -95,7 +95,7 @@ class TestScreening:
     def test_agrees_with_the_exact_evaluation(self, found: ScreenedSpace) -> None:
         asked = question(search="wide", any_precision=True)
         capacity = found.screened.capacity_per_s.ravel()
-        places = np.random.default_rng(1).choice(np.flatnonzero(capacity > 0), 160, replace=False)
+        places = np.random.default_rng(1).choice(np.flatnonzero(capacity > 0), 200, replace=False)
         errors: dict[bool, list[float]] = {False: [], True: []}
         for place in places:
             candidate = found.candidate(int(place), asked)
@@ -110,9 +110,9 @@ class TestScreening:
                 stages = candidate.parallelism.pp_size > 1
                 errors[stages].append(float(np.log(capacity[place] / outcome.replica.capacity_per_s)))
         assert min(map(len, errors.values())) >= 60
-        assert np.median(np.abs(errors[False])) < 0.1
-        # A screen of stages hides no prompt behind another: it stays below what the exact evaluation finds.
-        assert -0.6 < np.median(errors[True]) < 0
+        # Stages counted as lanes of their own, whose prompts delay all others, came out at 0.74 and 0.54 of it.
+        for found_errors in errors.values():
+            assert np.median(np.abs(found_errors)) < 0.1
 
     def test_a_tighter_objective_never_raises_capacity(self) -> None:
         loose = screened(question(search="wide", ttft_p95="2s", tpot_p95="200ms"))

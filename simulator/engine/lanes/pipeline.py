@@ -24,6 +24,8 @@ _MEMORY = 1 / 16
 """What the last round counts in the usual one, and in the sequences of a step."""
 _TINY = float(np.finfo(np.float64).tiny)
 _LEAST_SHARE = 1e-3
+_SELDOM = 1 / (_RUNS * _ROUNDS)
+"""Arrivals a step that so few draws tell nothing of."""
 
 
 @lru_cache(maxsize=16)
@@ -166,6 +168,33 @@ def pipeline(
         rises_s=np.diff(np.stack(added_s, axis=-1), axis=0) / np.maximum(pieces, 1.0)[:, :, None],
         apart=apart,
     )
+
+
+def prompt_delays(mix: RequestMix, *, stages: int, sequences: Array, room: Array, own_s: Array, apart: bool) -> Array:
+    """Share of its own time that a prompt adds to the time between two steps of every sequence, from ``PipelineRounds``
+    of steps of equal length.
+
+    sequences, room : of one of the ``stages`` steps, and tokens that it has for prompts; own_s : of a prompt through
+    all stages, over a plain step [-]; arrays of one shape
+    """
+    shape, held, own = own_s.shape, stages * sequences.ravel(), own_s.ravel()
+    tokens = np.stack((np.zeros_like(held), room.ravel()))
+    each = np.array([1.0, 1 / stages])
+    times_s = np.broadcast_to(each, (2, len(held), 2))
+    rounds = PipelineRounds(
+        mix=mix,
+        stages=stages,
+        sequences=held,
+        times_s=times_s,
+        times_rise_s=np.zeros((1, len(held), 2)),
+        tokens=tokens,
+        pieces=np.diff(tokens, axis=0),
+        rises_s=(own / mix.new_prompt_tokens)[:, None] * each + np.zeros((1, 1, 1)),
+        apart=apart,
+    )
+    # Who comes to a lane where hardly anybody does delays all others by all of its time.
+    seldom = held / stages / mix.decode_steps < _SELDOM
+    return np.where(seldom, 1.0, np.minimum(rounds.delay_s() / own, 1.0)).reshape(shape)
 
 
 def in_rounds(

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from simulator.engine.lanes.queueing import arrivals_in_turns
 from simulator.errors import RoofcastError
@@ -47,7 +46,8 @@ class ScreenedSteps:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenTable:
     """One replica set-up without its engine limits: step times [s] and what the cache holds [tokens]. decode_s [N];
-    shared_s, full_s [budgets, N]; kv_tokens [sequences, budgets] of one lane"""
+    shared_s, full_s [budgets, N]; delaying : how many times its own time a prompt of a lane delays it, for those of
+    other stages' lanes [budgets, N]; kv_tokens [sequences, budgets] of one lane"""
 
     platform: Platform
     parallelism: ParallelismSpec
@@ -55,6 +55,7 @@ class ScreenTable:
     decode_s: Array
     shared_s: Array
     full_s: Array
+    delaying: Array
     kv_tokens: Array
 
 
@@ -100,23 +101,8 @@ def screened_steps(mix: RequestMix, *, space: SearchSpace, apart: bool = False) 
     return ScreenedSteps(nodes=nodes, shared=shared, room=room, step=step, apart=apart)
 
 
-def bubble_factor(sequences: Array, *, mix: RequestMix, batched_tokens: ArrayLike, stages: int) -> Array:
-    """How many times its own lane's delay a prompt costs where ``stages`` lanes share a pipeline.
-
-    A step with prompts holds every stage for longer than the steps of the other lanes, which wait for it: one lane's
-    prompts delay all. A step carries prompts with p = 1 - e^-a for a arrivals a step; with independent lanes one of
-    them does with 1 - (1 - p)^stages, so that the delay of each counts (1 - (1 - p)^stages) / p times. No bubbles
-    remain where all lanes carry prompts all the time. ``sequences`` decode in one lane; arrays broadcast together.
-    Coarser than ``PipelineRounds``, which the best are evaluated with.
-
-    Reference: [Agrawal2024] pipeline bubbles of unequal micro-batches.
-    """
-    room = np.maximum(np.asarray(batched_tokens) - sequences, 1.0)
-    pieces = np.maximum(mix.new_prompt_tokens / room, 1.0)
-    arrivals = sequences / max(mix.decode_steps, 1.0) * pieces
-    carries = -np.expm1(-np.maximum(arrivals, np.finfo(float).tiny))
-    factor: Array = -np.expm1(stages * np.log1p(-np.minimum(carries, 1 - np.finfo(float).eps))) / carries
-    return factor
+_LEAST_RATIO, _MOST_RATIO, _RATIOS = 1 / 128, 512.0, 11
+"""Between which a prompt's time over that of a step is tabulated."""
 
 
 class TableMaker:
@@ -147,6 +133,7 @@ class TableMaker:
         self._drafting: dict[_Key, tuple[Array, Array]] = {}
         self._draft_passes: dict[_Key, tuple[screen_rows.DraftPass, ...]] = {}
         self._memory_shares: dict[_Key, Array] = {}
+        self._delayed: dict[int, tuple[Array, Array]] = {}
         self._paced: dict[int, tuple[StepShape, StepShape]] = {}
         self._plans: dict[PrecisionPlan, PrecisionPlan] = {}
 
@@ -192,7 +179,7 @@ class TableMaker:
             return None
         count, budgets = len(self.steps.nodes), len(self._space.tokens)
         decode_s, shared_s, full_s = np.split(seconds, [count, count * (1 + budgets)])
-        shared_s = self._with_bubbles(decode_s, shared_s.reshape(budgets, count), stages=parallelism.pp_size)
+        shared_s = shared_s.reshape(budgets, count)
         return ScreenTable(
             platform=platform,
             parallelism=parallelism,
@@ -200,6 +187,7 @@ class TableMaker:
             decode_s=decode_s,
             shared_s=shared_s,
             full_s=full_s.reshape(budgets, count),
+            delaying=self._delaying(decode_s, shared_s, stages=parallelism.pp_size),
             kv_tokens=found.kv_tokens,
         )
 
@@ -248,15 +236,37 @@ class TableMaker:
             self._memory_shares[key] = np.resize(shares, len(self._space.tokens))
         return self._memory_shares[key]
 
-    def _with_bubbles(self, decode_s: Array, shared_s: Array, *, stages: int) -> Array:
-        """Steps with prompts [budgets, nodes] with what the prompts of the other lanes add; see ``bubble_factor``."""
-        if stages == 1:
-            return shared_s
-        budgets = np.array(self._space.tokens, dtype=np.float64)[:, None]
-        factor = bubble_factor(self.steps.nodes, mix=self._mix, batched_tokens=budgets, stages=stages)
-        beside_s = self.steps.beside(decode_s)
-        longer: Array = beside_s + np.maximum(shared_s - beside_s, 0.0) * factor
-        return longer
+    def _delaying(self, decode_s: Array, shared_s: Array, *, stages: int) -> Array:
+        """``ScreenTable.delaying`` of steps with prompts [budgets, nodes]; see ``prompt_delays``."""
+        if stages == 1 or self._mix.decode_steps == 0:
+            return np.ones_like(shared_s)
+        ratios, delays = self._delays(stages)
+        own_s = (
+            np.maximum(shared_s - self.steps.beside(decode_s), 0.0) * self._mix.new_prompt_tokens / self.steps.shared
+        )
+        place = np.interp(np.log(np.maximum(own_s / decode_s, _LEAST_RATIO)), ratios, np.arange(_RATIOS))
+        low = np.minimum(place.astype(np.intp), _RATIOS - 2)
+        below, above = (np.take_along_axis(delays, (low + more)[None], axis=0)[0] for more in (0, 1))
+        delaying: Array = stages * (below + (place - low) * (above - below))
+        return delaying
+
+    def _delays(self, stages: int) -> tuple[Array, Array]:
+        """Logarithms of a prompt's time over that of a step, and the share of it that delays all [ratios, budgets,
+        nodes]."""
+        if stages not in self._delayed:
+            from simulator.engine.lanes.pipeline import prompt_delays  # not needed without stages
+
+            ratios, room = np.geomspace(_LEAST_RATIO, _MOST_RATIO, _RATIOS), self.steps.room
+            own_s, held, nodes = np.broadcast_arrays(
+                ratios[:, None, None], room, np.maximum(self.steps.nodes, 1 / stages)
+            )
+            self._delayed[stages] = (
+                np.log(ratios),
+                prompt_delays(
+                    self._mix, stages=stages, sequences=nodes, room=held, own_s=own_s, apart=self.steps.apart
+                ),
+            )
+        return self._delayed[stages]
 
     def _deployment(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> Deployment | None:
         """The formats and fits of a platform are resolved once and serve every parallelism within its links."""

@@ -106,23 +106,24 @@ def _lanes(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> _Lanes:
     nodes, shared, room = steps.nodes[1:], steps.shared[:, 1:], steps.room[:, 1:]
     decode_s = np.stack([table.decode_s[1:] for table in tables])[:, None, :]
     stages = np.array([table.parallelism.pp_size for table in tables])[:, None, None]
-    shared_s = np.stack([table.shared_s[:, 1:] for table in tables])
-    full_s = np.stack([table.full_s[:, 1:] for table in tables])
+    priced = ((table.shared_s, table.full_s, table.delaying) for table in tables)
+    shared_s, full_s, delaying = (np.stack(kind)[:, :, 1:] for kind in zip(*priced, strict=True))
     new, decodes = mix.new_prompt_tokens, mix.decode_steps
     beside_s = steps.beside(decode_s)
-    prefill_s = np.maximum(shared_s - beside_s, 0.0) * new / shared
-    full_prompt_s = full_s * new / room
+    per_prompt, full_prompt_s = new / shared, full_s * new / room
+    own_s = np.maximum(shared_s - beside_s, 0.0) * per_prompt
+    prefill_s = own_s * delaying
     rate = queueing.arrival_rate_per_s(sequences=nodes, decode_steps=decodes, decode_s=decode_s, prefill_s=prefill_s)
-    per_prompt = new / shared
     stepping = carrying_prompts(
         rates_per_s=rate,
         decode_s=decode_s,
         beside_s=beside_s,
         prefill_s=prefill_s,
-        steps_per_prompt=per_prompt,
+        steps_per_prompt=per_prompt * delaying,
+        others_s=np.minimum(decode_s, beside_s + own_s / per_prompt) * (1 - 1 / stages),
         size_variance=np.where(per_prompt > 1, 0.0, mix.isl.cv**2 * per_prompt),
     )
-    step_s, met_s = stepping.step_s, stepping.length_biased_s
+    step_s, met_s = stepping.step_s, stepping.length_biased_s - stepping.others_s
     rho = np.minimum(rate * full_prompt_s, 1 - _EPSILON)
     wait_s = queueing.gg1_wait_mean_s(
         arrival_rate_per_s=rho / full_prompt_s,
@@ -130,21 +131,22 @@ def _lanes(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> _Lanes:
         service_cv=mix.isl.cv,
         arrival_cv=mix.arrival_cv,
     )
-    company = rate * (step_s + met_s)
+    # A pipeline prepares no step before one returns, and all of its lanes work on what waits.
+    prepared = stages == 1
+    wait_s, company = wait_s / stages, rate * stages * (prepared * step_s + met_s)
     host_s = limits.request_s + limits.prompt_token_s * mix.isl.mean_tokens
     ttft = Moments(
         mean_s=host_s
-        + met_s / (2 * stages)
-        + np.where(stages > 1, 0.0, decode_s)  # a pipeline prepares no step before one returns
+        + met_s / 2
+        + prepared * decode_s
         + beside_s * np.maximum(per_prompt, 1.0)
         + wait_s
-        + prefill_s * (1 + company),
+        + own_s * (1 + company),
         variance=met_s**2 / (4 * (2 + 1))
         + queueing.delayed_wait_variance(mean_s=wait_s, probability=np.maximum(rho, _EPSILON))
-        + prefill_s**2 * (mix.isl.cv**2 + company * (1 + mix.isl.cv**2)),
+        + own_s**2 * (mix.isl.cv**2 + company * (1 + mix.isl.cv**2)),
     )
-    tpot_cv2 = _pace_variance(stepping, nodes=nodes, steps_per_prompt=per_prompt, mix=mix)
-    stay_s = decodes * step_s
+    tpot_cv2, stay_s = _pace_variance(stepping, nodes=nodes, steps_per_prompt=per_prompt, mix=mix), decodes * step_s
     return _Lanes(
         nodes=nodes,
         rate_per_s=np.maximum.accumulate(rate, axis=2),
@@ -220,6 +222,7 @@ class _Loaded:
     slots: Array
     by_slots_per_s: Array
     saturation_per_s: Array
+    stages: Array
     hold_full_s: Array
     variability: float
     quantiles: dict[tuple[LatencyMetric, float], Array]
@@ -233,7 +236,7 @@ class _Loaded:
             own_s = place.read(self.quantiles[metric, percentile])
             if metric is not LatencyMetric.TPOT:
                 own_s += _slot_wait_s(
-                    rho, self.slots, self.hold_full_s, variability=self.variability, percentile=percentile
+                    rho, self.slots * self.stages, self.hold_full_s, variability=self.variability, percentile=percentile
                 )
             found.append(own_s)
         return found
@@ -253,6 +256,7 @@ def _loaded(
         slots=slots,
         by_slots_per_s=by_slots,
         saturation_per_s=np.where(slots >= 1, np.minimum(by_slots, 1 / full.read(lanes.full_prompt_s)), 0.0),
+        stages=np.array([table.parallelism.pp_size for table in tables])[:, None, None],
         hold_full_s=full.read(lanes.hold_s),
         variability=(mix.arrival_cv**2 + mix.osl.cv**2) / 2,
         quantiles={(metric, percentile): lanes.moments[metric].quantile_s(percentile) for metric, percentile in wanted},

@@ -116,6 +116,9 @@ def test_pools_have_intervals_around_their_numbers(routing: str | None) -> None:
 
 def test_runs_of_a_search_fill_the_batch_many_times() -> None:
     assert requests_for(1.0) == LEAST_REQUESTS
+    assert requests_for(1.0, percentile=50.0) == LEAST_REQUESTS
+    assert requests_for(1.0, percentile=99.0) == 5 * LEAST_REQUESTS, "as many beyond p99 as beyond p95"
+    assert requests_for(1.0, percentile=99.9) == MOST_REQUESTS
     assert requests_for(400.0) == COMPANY_TIMES * 400
     assert requests_for(2_000.0) == MOST_REQUESTS
     assert requests_for(10.0**6) == FEWEST_TIMES * 10**6, "few times a batch that so many do not fill well"

@@ -235,11 +235,11 @@ def affordable_requests(*, seeds: int, osl_tokens: float) -> float:
     return MOST_TOKENS / (seeds * max(osl_tokens, 1.0))
 
 
-def requests_for(sequences: float, *, affordable: float = inf) -> int:
-    """Requests of a run long enough to fill the batches many times over, which hold that many ``sequences``; fewer
-    times where no more are ``affordable``."""
-    fewest = FEWEST_TIMES * sequences
-    wanted = min(max(COMPANY_TIMES * sequences, LEAST_REQUESTS), max(MOST_REQUESTS, fewest))
+def requests_for(sequences: float, *, affordable: float = inf, percentile: float = 95.0) -> int:
+    """Requests of a run long enough to fill the batches many times over, which hold that many ``sequences``, and with
+    as many beyond a higher ``percentile`` as LEAST_REQUESTS have beyond p95; fewer where no more are ``affordable``."""
+    fewest, beyond = FEWEST_TIMES * sequences, max((100 - 95) / max(100 - percentile, 1 / MOST_REQUESTS), 1.0)
+    wanted = min(max(COMPANY_TIMES * sequences, LEAST_REQUESTS * beyond), max(MOST_REQUESTS, fewest))
     return int(min(wanted, max(affordable, fewest, FEWEST_REQUESTS)))
 
 
@@ -311,7 +311,8 @@ def searched_capacity(
         low, high = _bisect(search, bracket=bracket)
         return _found(search, guess=guess, low=low, high=high)
 
-    count = requests or requests_for(guess.mean_sequences, affordable=affordable)
+    strictest = max((item.percentile for item in objectives), default=0.0)
+    count = requests or requests_for(guess.mean_sequences, affordable=affordable, percentile=strictest)
     capacity = found(count, start_per_s=guess.rate_per_s, step=STEP)
     if requests is not None:
         return capacity

@@ -49,6 +49,7 @@ class LoadCurve:
     costs : the same for prompts of any length
     nodes : the n that were priced; cases of the StepShape are those of ``lane_pricing``, node by node
     slots : sequences that run at once; limit : what bounds them
+    ranks : that compute prompts in step; together : prompts of all, and times of sampled steps of so many
     """
 
     mix: RequestMix
@@ -65,6 +66,8 @@ class LoadCurve:
     slots_used: float
     costs: PromptCosts
     nodes: Array
+    ranks: int = 1
+    together: tuple[Array, Array] | None = None
 
     def slowed(self, factor: float) -> LoadCurve:
         """This lane with steps ``factor`` times as long; what requests cost the host stays."""
@@ -74,6 +77,7 @@ class LoadCurve:
             prefill_s=factor * self.prefill_s,
             full_prompt_s=factor * self.full_prompt_s,
             costs=self.costs.scaled(factor),
+            together=self.together and (self.together[0], factor * self.together[1]),
         )
 
     @property
@@ -201,8 +205,7 @@ class Saturation:
 
 
 def saturation(curve: LoadCurve) -> Saturation:
-    """Highest arrival rate a lane sustains. Either all slots are taken, or before that every step is filled to the
-    token budget with prompts."""
+    """Highest arrival rate a lane sustains: all slots are taken, or before that every step is full of prompts."""
     mix = curve.mix
     if curve.slots == 0:
         return Saturation(rate_per_s=0.0, sequences=0.0, limit=curve.limit)

@@ -16,7 +16,7 @@ import numpy as np
 from simulator.kernels.step_rows import is_shared
 from simulator.phases.step import StepEstimate
 from simulator.records import dataclass
-from simulator.traffic.lengths import Array, RequestMix
+from simulator.traffic.lengths import Array, RequestMix, normal_points
 
 Curve = TypeVar("Curve")
 _RUNS, _STEPS, _FIRST = 16, 64, 16
@@ -27,6 +27,8 @@ _LENGTHS = 512
 """Lengths of a step's prompts between which their time is linear."""
 _LEAST = 0.03
 """Arrivals of a step at least: so few still come one by one, and enough to tell what they delay."""
+_POINTS, _CROWDS = 24, 64
+"""Numbers of prompts that ranks have together, and samples of each."""
 _REQUESTS = 1 << 12
 """Requests that are drawn for each rank; who needs more begins anew."""
 
@@ -200,11 +202,45 @@ def _shared_by_tokens(shared: Any, costs: Any, *, sequence_tokens: float) -> tup
     return tokens[order], np.maximum.accumulate(seconds[order])
 
 
+@lru_cache(maxsize=64)
+def _crowd(mix: RequestMix, ranks: int, budget: float) -> tuple[Array, Array]:
+    """Numbers of prompts of all ranks, from one to a full step of each [points], and new tokens of as many prompts as
+    the most of them, in their order, ranks taking turns [samples, prompts of a rank, ranks]."""
+    lengths = np.maximum(mix.isl.at(normal_points(_CROWDS)[0]) * (mix.new_prompt_tokens / mix.isl.mean_tokens), 1.0)
+    prompts = np.geomspace(1.0, max(float(budget / lengths.mean()), 1.0) * ranks, _POINTS)
+    each = -(-int(prompts[-1] + 1) // ranks)
+    return prompts, np.random.default_rng(0).choice(lengths, (_CROWDS, each, ranks))
+
+
+def _prompts_in_step(group: RankSteps, *, budget: float) -> tuple[Array, Array]:
+    """Prompts of all ranks [points] and times of sampled steps of so many, or of the several steps of the rank that has
+    more than one holds [points, samples] [s]."""
+    prompts, sizes = _crowd(group.mix, group.ranks, budget)
+    several, one = group.own_costs.of_several(), group.own_costs
+
+    def added_s(costs: Any, tokens: Array) -> Array:
+        found: Array = costs.added_by_s(tokens.reshape(1, -1), sequences=np.zeros(1)).reshape(tokens.shape)
+        return found
+
+    # A prompt has itself as context, which several of as many tokens have not.
+    context_s = added_s(one, sizes) - added_s(several, sizes)
+    first = np.zeros((2, _CROWDS, 1, group.ranks))
+    sums = np.concatenate((first, np.cumsum((sizes, context_s), axis=2)), axis=2)
+    rounding, times = (np.arange(_CROWDS)[:, None] + 1 / 2) / _CROWDS, np.empty((len(prompts), _CROWDS))
+    for point, number in enumerate(prompts):
+        each = (np.floor(number + rounding) + group.ranks - 1 - np.arange(group.ranks)) // group.ranks
+        held, own_s = np.take_along_axis(sums, each.astype(np.intp)[None, :, None], axis=2)[:, :, 0]
+        own_s = own_s + added_s(several, held)
+        own_s = own_s + group.own.plain_s[0] * np.maximum(held / budget, 1.0)
+        times[point] = own_s.max(axis=1) + group.shared_s(held.mean(axis=1))
+    return prompts, times
+
+
 def in_step(alone: Curve, steps: Any, seconds: Array, costs_of: Callable[[Any], Any]) -> Curve:
     """The load curve of a rank ``alone`` when it steps with others; ``seconds`` [2, cases]: of a step, and its shared
     part [s]."""
     limits, mix = steps.limits, steps.mix
-    if mix.decode_steps == 0 or steps.slots == 0:
+    if steps.slots == 0:
         return alone
     own, shared = steps.at.priced(seconds[0] - seconds[1]), steps.at.priced(seconds[1])
     group = RankSteps(
@@ -216,13 +252,18 @@ def in_step(alone: Curve, steps: Any, seconds: Array, costs_of: Callable[[Any], 
         sequence_tokens=limits.sequence_tokens,
         apart=steps.at.apart,
     )
+    curve: Any = alone
+    changed: Curve
+    if mix.decode_steps == 0:
+        together = _prompts_in_step(group, budget=float(limits.batched_tokens))
+        changed = replace(curve, ranks=limits.ranks, costs=group.costs(), together=together)
+        return changed
     found = group.taken_together()
 
     def at(values: Array) -> Array:
         return np.interp(np.arange(steps.slots + 1), group.nodes, values)
 
-    curve: Any = alone
-    changed: Curve = replace(
+    changed = replace(
         curve,
         limits=limits,
         decode_s=at(found.plain_s),

@@ -228,9 +228,10 @@ class SlotOccupancy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chain:
-    """Deaths at every number of sequences from 1 [rows, sequences] [1/s], and log-weights of Poisson noise from 0."""
+    """Deaths from 1 sequence on [rows, sequences] [1/s]; from 0 logs of (births + deaths) / births, and of weights."""
 
     deaths: Array
+    changes: Array
     logs: Array
 
 
@@ -239,9 +240,10 @@ def _chain(rows: LaneRows) -> _Chain:
     sequences = np.arange(1, lanes.decode_s.values.shape[1])
     left_for_decode = np.maximum(1 - rates_per_s[:, None] * lanes.prefill_s.values[of, 1:], _EPSILON)
     deaths = sequences * left_for_decode / (mix.decode_steps * lanes.decode_s.values[of, 1:])
-    logs = np.zeros((len(rates_per_s), len(sequences) + 1))
+    logs, changes = np.zeros((2, len(rates_per_s), len(sequences) + 1))
     np.cumsum(np.log(rates_per_s[:, None] / deaths), axis=1, out=logs[:, 1:])
-    return _Chain(deaths=deaths, logs=logs)
+    np.log1p(deaths / rates_per_s[:, None], out=changes[:, 1:])
+    return _Chain(deaths=deaths, changes=changes, logs=logs + changes)  # weights of Poisson noise, times the changes
 
 
 def slot_occupancy(rows: LaneRows, *, dispersion: Array | None = None, chain: _Chain | None = None) -> SlotOccupancy:
@@ -261,9 +263,7 @@ def slot_occupancy(rows: LaneRows, *, dispersion: Array | None = None, chain: _C
         return _nothing_decodes(rates_per_s, full=not rows.slots.any())
     noise = np.ones_like(rates_per_s) if dispersion is None else dispersion
     chain = _chain(rows) if chain is None else chain
-    deaths = chain.deaths
-    changes = np.log1p(np.pad(deaths, ((0, 0), (1, 0))) / rates_per_s[:, None])
-    logs = (chain.logs + changes) / noise[:, None] - changes
+    deaths, logs = chain.deaths, chain.logs / noise[:, None] - chain.changes
     sequences = np.arange(1, deaths.shape[1] + 1)
     if (lanes.slots < len(sequences)).any():
         logs[:, 1:][sequences > rows.slots[:, None]] = -np.inf

@@ -91,6 +91,7 @@ class EngineTraits:
     tuned_share : share of the rate of tuned kernels that products and experts reach [-]
     in_whole_runs : kinds of rows (`row_kind`) in the whole runs on this architecture that these numbers were fitted to
     read_bytes_per_s : rate at which nothing of a step comes from memory faster [bytes/s]
+    on_host : below how many rows the host multiplies weights in its memory, and how fast it reads them [bytes/s]
     """
 
     collective_lag_s: float = 0.0
@@ -119,6 +120,7 @@ class EngineTraits:
     tuned_share: float = 1.0
     in_whole_runs: frozenset[str] = frozenset()
     read_bytes_per_s: float = float("inf")
+    on_host: tuple[int, float] = (0, float("inf"))
 
     def kernel_of(self, name: str, *, family: str, exchanged: bool = False, spread: bool = False) -> RecipeFits | None:
         """The fits that the engine's recipe names for a format; for experts first those that all-to-all feeds."""
@@ -171,7 +173,7 @@ def _experts_of_device(model: ModelSpec, ranks: ParallelismSpec) -> set[tuple[in
 
 def traits_on(profile: EngineProfile, hardware: AcceleratorSpec) -> EngineTraits:
     """How an engine launches kernels on an accelerator, whatever its recipe replaces."""
-    sparse = profile.sparse_decode
+    sparse, host = profile.sparse_decode, profile.host_products
     around = sparse if sparse is not None and hardware.architecture in sparse.architectures else None
     traits = EngineTraits(
         sparse_decode_s=(around.layer_s, around.sequence_s) if around else (0.0, 0.0),
@@ -184,6 +186,7 @@ def traits_on(profile: EngineProfile, hardware: AcceleratorSpec) -> EngineTraits
         dense_short_prompts=hardware.architecture in profile.dense_short_prompts,
         compute_units=hardware.compute_units,
         read_bytes_per_s=READ_SHARE * hardware.memory_data_share * hardware.memory_bytes_per_s,
+        on_host=(host.rows_below, host.reads_bytes_per_s(hardware)) if host else (0, float("inf")),
     )
     if not profile.matrix_groups:
         return traits

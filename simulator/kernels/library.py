@@ -150,7 +150,7 @@ class KernelLibrary:
             case ElementwiseShape():
                 return self.memory_pass(work.shape)
             case HostTransferShape():
-                return host_transfer_timing(work.shape, hardware=self.hardware)
+                return host_transfer_timing(work.shape, hardware=self.hardware, on_host=self.traits.on_host)
 
     def _user_fit(self, fits: FitSet | None, *, family: str, fmt: str) -> KernelFit | None:
         """The user's fit of a family and format where it goes before ``fits``."""

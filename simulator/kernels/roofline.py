@@ -362,14 +362,16 @@ def _log_sigma(each: Array, *, fit: KernelFit | None, l2_bytes: float) -> Array:
     return log_sigma
 
 
-def host_transfer_timing(shape: HostTransferShape, *, hardware: AcceleratorSpec) -> Timing:
-    """Time of a copy over the host link at its datasheet bandwidth in one direction [s].
+def host_transfer_timing(shape: HostTransferShape, *, hardware: AcceleratorSpec, on_host: tuple[int, float]) -> Timing:
+    """Time of a copy over the host link at its datasheet bandwidth in one direction, or with few rows that of reading
+    it on the host, ``on_host`` as ``EngineTraits`` has it [s].
 
-    Of large copies from pinned memory; nothing is fitted, so that the price is assumed. Leaves out latency and shared
-    links. Reference: [Sheng2023]
+    Of large copies from pinned memory; nothing is fitted, so that the price is assumed. Leaves out latency, shared
+    links, and that the device is spared what the host computes. Reference: [Sheng2023]
     """
-    moved = np.atleast_1d(np.asarray(shape.bytes, dtype=np.float64))
-    seconds = moved / hardware.host_link.bytes_per_s_per_direction
+    moved, rows = (np.atleast_1d(np.asarray(value, dtype=np.float64)) for value in (shape.bytes, shape.rows))
+    link = hardware.host_link.bytes_per_s_per_direction
+    seconds = moved / np.where(rows < on_host[0], on_host[1], link)
     nothing = np.zeros_like(seconds)
     return Timing(
         seconds=seconds,

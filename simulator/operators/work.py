@@ -1,5 +1,4 @@
-"""What one forward pass works on, in one description for prefill, decode and mixed steps, and what each of its kernels
-has to do: shape, FLOPs and bytes on one device. Knows no hardware."""
+"""What one forward pass works on, and what each of its kernels has to do: shape, FLOPs, bytes. Knows no hardware."""
 
 from __future__ import annotations
 
@@ -227,9 +226,10 @@ class GroupedGemmShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTransferShape:
-    """A copy from the host's memory to one device. ``bytes`` cross the host link (array)."""
+    """Weights in the host's memory for one device: ``bytes`` (array) that ``rows`` of a step multiply."""
 
     bytes: Array
+    rows: Array
 
 
 KernelShape = (

@@ -43,16 +43,16 @@ class OffloadedWeights:
                 moved = moved + row.count * row.executed * row.weight_bytes * self.fraction
                 row = replace(row, stored_bytes=row.stored_bytes * (1.0 - self.fraction))
             changed.append(row)
-        return (*changed, _copy(moved))
+        return (*changed, _copy(moved, rows=context.step.new_tokens))
 
 
-def _copy(moved: np.ndarray) -> Work:
+def _copy(moved: np.ndarray, *, rows: np.ndarray) -> Work:
     nothing = np.zeros_like(moved)
     return Work(
         name="weight_copy",
         family=Family.COLLECTIVE,
         role="weight_copy",
-        shape=HostTransferShape(bytes=moved),
+        shape=HostTransferShape(bytes=moved, rows=rows),
         flops=nothing,
         weight_bytes=nothing,
         kv_bytes=nothing,

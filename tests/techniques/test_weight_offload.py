@@ -11,16 +11,26 @@ from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step
 from simulator.reports.words.fields import note_texts
 from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.device_rules import HostProducts
+from simulator.specs.engine.engine import EngineSpec, load_engine
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import TechniquesSpec
 from tests.techniques.scenarios import with_technique
 
 
-def replica(fraction: float | None = None, *, model: str = "llama-3.1-8b", tp_size: int = 1) -> Deployment:
+def replica(
+    fraction: float | None = None,
+    *,
+    model: str = "llama-3.1-8b",
+    tp_size: int = 1,
+    hardware: str = "h100",
+    engine: str = "vllm",
+) -> Deployment:
     return deploy(
         model=load_model(model),
-        hardware=load_hardware("h100"),
+        engine=EngineSpec(name=engine),
+        hardware=load_hardware(hardware),
         parallelism=ParallelismSpec(tp_size=tp_size),
         techniques=TechniquesSpec.model_validate({"weight_offload": fraction}),
     )
@@ -38,6 +48,24 @@ def test_what_the_device_saves_crosses_the_link(fraction: float, tp_size: int) -
     link = made.hardware.host_link.bytes_per_s_per_direction
     assert saved > 0
     assert step_s(made) - step_s(plain) == pytest.approx(saved / link, rel=1e-3)
+
+
+@pytest.mark.parametrize("hardware", ["rtx-4090", "rtx-5090", "v100-sxm-32gb", "apple-m4-max"])
+def test_an_engine_that_computes_on_the_host_reads_there_and_copies_for_prompts_alone(hardware: str) -> None:
+    plain, made = (replica(fraction, hardware=hardware, engine="llama.cpp") for fraction in (None, 0.5))
+    saved = memory_plan(plain).weights_bytes - memory_plan(made).weights_bytes
+    rule, spec = load_engine("llama.cpp").host_products, made.hardware
+    assert rule is not None
+    for sequences, rate in ((1.0, rule.reads_bytes_per_s(spec)), (64.0, spec.host_link.bytes_per_s_per_direction)):
+        more_s = step_s(made, sequences=sequences) - step_s(plain, sequences=sequences)
+        assert more_s == pytest.approx(saved / rate, rel=1e-3)
+    assert rule.reads_bytes_per_s(spec) >= 2 * spec.host_link.bytes_per_s_per_direction
+
+
+def test_a_host_without_a_link_of_its_own_reads_the_devices_memory() -> None:
+    rule, shared = HostProducts(rows_below=32, memory_bytes_per_s={"pcie4": 2e11}), load_hardware("apple-m4-max")
+    assert rule.reads_bytes_per_s(load_hardware("rtx-4090")) == 2e11
+    assert rule.reads_bytes_per_s(shared) == shared.memory_bytes_per_s
 
 
 def test_more_outside_is_slower_and_leaves_more_cache() -> None:

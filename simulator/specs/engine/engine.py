@@ -13,7 +13,8 @@ from simulator.errors import ProfileError, RoofcastError, did_you_mean, plain_wo
 from simulator.specs.base import Source, Spec, read_yaml, validate
 from simulator.specs.engine import releases as by_release
 from simulator.specs.engine.deployment import KvTiers, ParallelismSpec
-from simulator.specs.engine.fits import EngineFit, EngineFits, EngineOverheads, EngineSpread, Overhead, VendorFit
+from simulator.specs.engine.device_rules import HostProducts, SparseDecode
+from simulator.specs.engine.fits import EngineFit, EngineFits, EngineOverheads, EngineSpread, VendorFit
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.profiles import find_profile, list_profiles, load_spec, profile_root
 from simulator.units import KILO
@@ -105,17 +106,6 @@ class EngineRelease(EngineFit):
     cuda_graph_max_sequences: NonNegativeInt | None = None
 
 
-class SparseDecode(Spec):
-    """Small kernels around the choice of keys in a layer of sparse latent attention, alike on all of ``architectures``.
-
-    layer_s : of a decode step, sequence_s : of each of its sequences [s]
-    """
-
-    architectures: tuple[str, ...]
-    layer_s: Overhead
-    sequence_s: Overhead
-
-
 class EngineProfile(Spec):
     """An engine's default limits (YAML under hardware_profiles/engines/) with its `EngineFits`.
 
@@ -151,6 +141,7 @@ class EngineProfile(Spec):
     ``dense_short_prompts``: architectures on which sparse attention multiplies all keys of prompts in which no query
     sees more of them than are chosen (empty: the chosen ones are always gathered).
     ``sparse_decode``: what choosing keys adds to a decode step beyond the kernels that are counted.
+    ``host_products``: weights in the host's memory are multiplied there (None: copied to the device in every pass).
     ``packs_block_queries``: architectures on which attention over chosen blocks of keys packs queries into a tile.
     ``matrix_groups``: query heads per KV head whose decode attention has a matrix kernel (empty: all have one).
     ``recipe``: kernels that it runs where its library's tables were measured on others.
@@ -191,6 +182,7 @@ class EngineProfile(Spec):
     fp8_of_modelopt: bool = False
     dense_short_prompts: tuple[str, ...] = ()
     sparse_decode: SparseDecode | None = None
+    host_products: HostProducts | None = None
     packs_block_queries: tuple[str, ...] = ()
     matrix_groups: tuple[PositiveInt, ...] = ()
     recipe: by_release.KernelRecipe = by_release.KernelRecipe()

@@ -40,11 +40,14 @@ def _sentence(spec_class: type[BaseModel], detail: ErrorDetails) -> tuple[str, s
         hint = f"one of {', '.join(words)}" if words and isinstance(words[0], str) else ""
         return field, "this field is required and missing", hint
     if kind in ("enum", "literal_error"):
-        allowed = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
-        return field, f"{value} is not allowed; allowed: {', '.join(allowed)}", closest(str(detail["input"]), allowed)
+        expected = str(detail.get("ctx", {}).get("expected", ""))
+        allowed = [word.strip("'") for word in re.findall(r"'[^']*'|[0-9]+", expected)]
+        near = closest(detail["input"], allowed) if isinstance(detail["input"], str) else ""
+        return field, f"{value} is not allowed; allowed: {', '.join(allowed)}", near
     reason = detail["msg"].removeprefix("Value error, ")
     said = reason[0].lower() + reason[1:]
-    said += "" if kind == "value_error" and isinstance(detail["input"], Mapping) else f", got {value}"
+    told = kind == "value_error" and (isinstance(detail["input"], Mapping) or ", got " in said)
+    said += "" if told else f", got {value}"
     return field, said, _without(spec_class, location) if kind == "greater_than" else ""
 
 

@@ -240,6 +240,7 @@ class TestRefusals:
             ({"hardware": "h101"}, ProfileError, "did you mean h100"),
             ({"tp": 3}, RoofcastError, "does not divide the heads"),
             ({"isl": 200_000}, RoofcastError, "longer than the 131072 positions"),
+            ({"isl": 900, "max_model_len": 1000}, RoofcastError, "longer than the 1000 that `max_model_len` allows"),
             ({"price_kind": "purchase"}, RoofcastError, "not a price per hour"),
             ({"price_of": "cheapest"}, RoofcastError, "price_of"),
             ({"provider": "Lamda"}, RoofcastError, "did you mean Lambda"),

@@ -19,6 +19,7 @@ from simulator.errors import (
     RoofcastError,
     did_you_mean,
 )
+from simulator.specs.question.plan import plan_spec
 from simulator.units import bound_text, format_si, percent_text, plain_text
 
 FEW = settings(max_examples=60, deadline=None)
@@ -125,3 +126,17 @@ def test_slips_are_forgiven(given_name: str, nearest: str) -> None:
 def test_what_is_not_finite_is_still_text() -> None:
     assert plain_text(math.inf) == "inf"
     assert plain_text(0.0) == "0"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"confidence": 60}, "60 is not allowed; allowed: 50, 80, 90"),
+        ({"stock": ("h100=0",)}, "an entry HARDWARE=COUNT such as h100=64 (1 to 999999999) is needed, got 'h100=0'"),
+        ({"round_to": "rack"}, "'rack' is not allowed; allowed: server, device"),
+    ],
+)
+def test_a_refusal_names_what_is_allowed_and_what_was_got_once(fields: dict[str, object], said: str) -> None:
+    with pytest.raises(RoofcastError) as caught:
+        plan_spec({"rps": 1.0, "model": "llama-3.1-8b", **fields})
+    assert caught.value.message == said

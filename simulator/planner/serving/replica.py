@@ -40,6 +40,9 @@ class LoadPolicy:
     max_quality_loss: float | None = None
 
 
+_GIVEN_LIMIT = ("that `max_model_len` allows", "a larger `max_model_len`")
+
+
 def check_context(model: ModelSpec, *, mix: RequestMix, max_model_len: int | None) -> None:
     """Refuse requests that the model cannot take on any hardware."""
     if is_encoder_only(model) and mix.osl.mean_tokens > 1:
@@ -63,11 +66,13 @@ def check_context(model: ModelSpec, *, mix: RequestMix, max_model_len: int | Non
     if limit is not None and tokens > limit:
         room = int(limit - tokens + mix.isl.mean_tokens)
         shorter = f"`isl_tokens` {room}" if room > 0 else "fewer `osl_tokens`"
+        own = max_model_len is None or max_model_len == positions
+        of, more = (f"positions of {model.name}", "plan for a model with a longer context") if own else _GIVEN_LIMIT
         raise RoofcastError(
-            f"a mean request of {tokens:.0f} tokens is longer than the {limit} positions of {model.name}",
+            f"a mean request of {tokens:.0f} tokens is longer than the {limit} {of}",
             field=Option("isl_tokens"),
             code="context_too_long",
-            hint=f"{shorter} fit, or plan for a model with a longer context",
+            hint=f"{shorter} fit, or {more}",
         ).offering({"isl_tokens": room} if room > 0 else {})
 
 

@@ -161,7 +161,7 @@ def stock_entry(text: str) -> tuple[str, int]:
     """``h100=64`` as a hardware name and a number of accelerators. Raises ValueError: not of that form, or none."""
     name, equals, count = text.partition("=")
     if not equals or not name.strip() or not _COUNT.fullmatch(count.strip()):
-        raise ValueError(f"an entry HARDWARE=COUNT such as h100=64 is needed, got {text!r}")
+        raise ValueError(f"an entry HARDWARE=COUNT such as h100=64 (1 to 999999999) is needed, got {text!r}")
     return name.strip(), int(count)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.errors import RoofcastError
-from simulator.planner.candidate import Rejection
 from simulator.planner.capacity_plan import KEYS, KINDS, CapacityPlan
 from simulator.planner.fleet.records import Fleet, Housing
 from simulator.planner.gap.records import Gap, GapError, GapLimit, GapOption, GapStep
@@ -141,10 +140,6 @@ def _demand(plan: CapacityPlan) -> dict[str, Any]:
     return _picked(plan.demand, *own, "planned_rate_per_s", *lengths, *others)
 
 
-def _rejection(item: Rejection) -> dict[str, Any]:
-    return {"setup": item.label, **_picked(item, "hardware", "code"), "message": flagged(item.refusal.message)}
-
-
 def _spelled(record: Gap | GapStep | GapLimit | GapOption) -> dict[str, Any]:
     """Part of a gap with flags, commands and sentences for what the record holds typed."""
     found: dict[str, Any] = {}
@@ -200,7 +195,10 @@ def plan_document(plan: CapacityPlan) -> str:
         "answer": sentence(plan),
         "plan": _fleet(plan.best, plan),
         "alternatives": [_fleet(fleet, plan) for fleet in plan.alternatives],
-        "rejected": [_rejection(item) for item in plan.rejections],
+        "rejected": [
+            {"setup": item.label, **_picked(item, "hardware", "code"), "message": flagged(item.refusal.message)}
+            for item in plan.rejections
+        ],
         "candidates": plan.candidates,
         "demand": _demand(plan),
         "explanation": list(explanation(plan)),

@@ -67,14 +67,9 @@ _NAMED = re.compile(r"`([a-z0-9_]+)`")
 """A field that an error names, in the middle of its sentence."""
 
 
-def flag_text(item: FieldValue) -> str:
-    """``--tp 4``; ``--tp`` alone where the value is open, ``no --tp`` where it is left out."""
-    return flagged(str(item))
-
-
 def flag_texts(items: Iterable[FieldValue]) -> str:
-    """All of them in one line."""
-    return " ".join(flag_text(item) for item in items)
+    """``--tp 4 --dp 2``; ``--tp`` alone where the value is open, ``no --tp`` where it is left out."""
+    return flagged(" ".join(map(str, items)))
 
 
 def error_field(error: RoofcastError) -> str:

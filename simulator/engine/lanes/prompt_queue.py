@@ -354,7 +354,7 @@ def prompt_ttft_s(curve: LoadCurve, *, rates_per_s: Array, streams: Array | floa
     Range: against the event simulation of 1 to 36 lanes in turns at 0.4 to 0.95 busy (24 cells, a 70B and a DeepSeek-V3
     pool) the mean is within 3 % on average and 8 % at worst, p95 within 9 % and 18 %, mostly too low. Of equal prompts,
     whose waits are bounded, the mean is up to 15 % and p95 up to 42 % too high. Ranks in step (36 random pools): mean
-    within 11 % on average, p95 13 %; at worst, prompts of several steps, 61 % too low. Left out: that a cache which is
+    within 12 % on average, p95 14 %; at worst, prompts of several steps, 61 % too low. Left out: that a cache which is
     too small loses what few prompts share.
 
     Reference: [Kramer1976]; [Cox1962] section 4.2.

@@ -77,30 +77,30 @@ def packed_tokens(lengths: Array, room: Array) -> Array:
 def steps_until(mix: RequestMix, left: Array) -> Array:
     """Steps until only this share of the sequences that decode now still does, if nobody joins [steps].
 
-        Equation
-        --------
-        t with E[max(D - t, 0)] / E[D] = x: what is left of an answer that is met at a random moment.
+    Equation
+    --------
+    t with E[max(D - t, 0)] / E[D] = x: what is left of an answer that is met at a random moment.
 
-        Parameters
-        ----------
-        left : x, share that still decodes, 0 to 1 [-]
+    Parameters
+    ----------
+    left : x, share that still decodes, 0 to 1 [-]
 
-        Range of validity
-        -----------------
-        Any distribution of answers, of which 256 are taken. Left out: that those who decode may have started together.
+    Range of validity
+    -----------------
+    Any distribution of answers, of which 256 are taken. Left out: that those who decode may have started together.
 
-        References
-        ----------
-        [Cox1962] section 5.4, residual life.
+    References
+    ----------
+    [Cox1962] section 5.4, residual life.
 
-        Examples
-        --------
-        Of equal answers of 101 tokens half are left after 50 of their 100 steps.
+    Examples
+    --------
+    Of equal answers of 101 tokens half are left after 50 of their 100 steps.
 
-        >>> from simulator.traffic.lengths import LengthDistribution as Lengths
+    >>> from simulator.traffic.lengths import LengthDistribution as Lengths
     >>> mix = RequestMix(isl=Lengths(mean_tokens=9), osl=Lengths(mean_tokens=101))
-        >>> float(steps_until(mix, np.array(0.5)))
-        50.0
+    >>> float(steps_until(mix, np.array(0.5)))
+    50.0
     """
     answers = np.sort(np.maximum(mix.osl.at(normal_points(256)[0]) - 1, 0.0))
     answers = np.concatenate(([0.0], answers * (mix.decode_steps / max(float(answers.mean()), 1.0))))

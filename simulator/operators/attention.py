@@ -11,9 +11,6 @@ from simulator.operators.device_share import GATHER, NORM, ROTARY, SPLIT_NORM, D
 from simulator.operators.work import Array, AttentionShape, Collective, Family, Work
 from simulator.specs.model.architecture import AttentionSpec, OutputGate
 
-CACHE_COPIES = 2.0
-"""Eager modules append to a cache by concatenation: they read and write all of it (transformers' DynamicCache)."""
-
 SUM_BYTES = 4.0
 """Sums of squares are 32-bit."""
 
@@ -164,7 +161,7 @@ def attention_rows(spec: AttentionSpec, *, share: DeviceShare, count: float) -> 
     scores = tuple(attention_work(_name(shape), share=share, shape=shape, count=count) for shape in shapes)
     return (
         _qkv(spec, share=share, heads=heads, kv_heads=kv_heads, count=count),
-        *_before_scores(spec, share=share, heads=heads, kv_heads=kv_heads, count=count, shapes=shapes),
+        *_before_scores(spec, share=share, heads=heads, kv_heads=kv_heads, count=count),
         *_index_rows(spec, share=share, count=count),
         *scores,
         *context_rows(
@@ -232,18 +229,11 @@ def _qkv(spec: AttentionSpec, *, share: DeviceShare, heads: float, kv_heads: flo
 
 
 def _before_scores(
-    spec: AttentionSpec,
-    *,
-    share: DeviceShare,
-    heads: float,
-    kv_heads: float,
-    count: float,
-    shapes: Sequence[AttentionShape],
+    spec: AttentionSpec, *, share: DeviceShare, heads: float, kv_heads: float, count: float
 ) -> tuple[Work, ...]:
     """Head norms, rotary embedding and the write of new keys and values (small vectors are held here)."""
     stores_kv = not spec.shares_kv_with_previous
     cached = kv_heads * (spec.head_dim + spec.value_dim) if stores_kv and spec.causal else 0.0
-    held = sum((shape.sequences * shape.context_tokens for shape in shapes), share.zeros)
     turned = (heads + (kv_heads if stores_kv else 0.0)) * spec.head_dim
     extra = (heads if spec.sinks else 0.0) + spec.position_bias_parameters
     rows: list[Work] = []
@@ -260,7 +250,6 @@ def _before_scores(
             parameters=extra,
             kv_bytes=share.tokens * cached * share.plan.kv_bytes,
             extra_launches=1.0 if cached else 0.0,
-            unfused_bytes=CACHE_COPIES * held * cached * share.plan.kv_bytes,
         )
     )
     return tuple(rows)

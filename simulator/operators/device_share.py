@@ -250,7 +250,6 @@ class DeviceShare:
         parameters: float = 0.0,
         kv_bytes: Array | None = None,
         extra_launches: float = 0.0,
-        unfused_bytes: Array | None = None,
         family: Family = Family.ELEMENTWISE,
     ) -> Work:
         """Row of passes over ``rows`` x ``width`` elements; FLOPs are not counted (below 0.1 % of a layer's).
@@ -258,15 +257,13 @@ class DeviceShare:
         rows : vectors that pass, one for every token of the stack unless given
         parameters : small weights held here (at the residual stream's dtype, embeddings in their format); their read is
             part of weight_bytes
-        kv_bytes : cache written beside; unfused_bytes : moved besides where nothing is fused
+        kv_bytes : cache written beside
         """
         rows = self.tokens if rows is None else rows
         passes, launches = (
             (cost.fused_passes, cost.fused_launches) if self.fused else (cost.unfused_passes, cost.unfused_launches)
         )
         activation_bytes = rows * width * passes * self.element_bytes
-        if unfused_bytes is not None and not self.fused:
-            activation_bytes = activation_bytes + unfused_bytes
         stored = parameters * self.element_bytes
         if family is Family.EMBEDDING:
             stored = parameters * (self.plan.format_for("embedding").weight_bits / BITS_PER_BYTE)

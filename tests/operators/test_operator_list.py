@@ -229,23 +229,6 @@ def test_unfused_passes_cost_more_bytes_and_launches_and_nothing_else(model: Mod
     assert sum(row.count * row.bytes[0] for row in unfused) > sum(row.count * row.bytes[0] for row in fused)
 
 
-def test_eager_modules_copy_the_whole_cache_to_append_to_it() -> None:
-    """Longer contexts add twice their cache, read and written; a fused engine writes the new token in its place."""
-    dense = models.ALL[0]
-    short, long = (decode_step(sequences=8, context=context) for context in (101, 201))
-
-    def written(step: StepShape, *, fused: bool = True) -> Work:
-        return next(row for row in rows_of(dense, step, fused=fused) if row.name == "rotary_kv_write")
-
-    def more(*, fused: bool) -> tuple[float, float]:
-        first, second = (written(step, fused=fused) for step in (short, long))
-        return float(second.bytes[0] - first.bytes[0]), float(second.kv_bytes[0] - first.kv_bytes[0])
-
-    token_bytes = written(short).kv_bytes[0] / 8
-    assert more(fused=True) == (0, 0)
-    assert more(fused=False) == (2 * 8 * 100 * token_bytes, 0)
-
-
 def test_an_elementwise_shape_moves_what_its_row_moves() -> None:
     for row in rows_of(models.HYBRID):
         if isinstance(row.shape, ElementwiseShape) and row.family is not Family.EMBEDDING:

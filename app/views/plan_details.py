@@ -14,10 +14,10 @@ from app.commands import plan_command
 from app.sections import section_body
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
-from simulator.planner.candidate import Rejection
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.gap.records import GapError
+from simulator.planner.records import Rejection
 from simulator.planner.replica_setup import ReplicaSetup, fleet_setups, refused_setup, share_setups
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.stock_fleets import FleetShare, StockPlan

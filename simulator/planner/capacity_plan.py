@@ -11,11 +11,10 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from simulator.engine.lanes.steady_state import Objective
-from simulator.planner.candidate import Rejection
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.records import KNOWN, Fleet
-from simulator.planner.records import Demand, FamilyFound, SearchSummary, Study
+from simulator.planner.records import Demand, FamilyFound, Rejection, SearchSummary, Study
 from simulator.planner.search.question import Question
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, Note

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.engine.pools import small_group
-from simulator.planner.candidate import Candidate
 from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.records import Candidate
 from simulator.planner.serving.capacity import Role
 from simulator.planner.serving.shapes import Counts, Shape
 from simulator.planner.studies.stock_fleets import FleetShare

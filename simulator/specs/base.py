@@ -229,7 +229,7 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a reader should know. key : of its sentence in ``reports.words.notes``; values : what that names."""
+    """What a reader should know. key : of its sentence in ``reports/words/notes.yaml``; values : what that names."""
 
     key: str
     values: Mapping[str, object] = field(default_factory=dict)

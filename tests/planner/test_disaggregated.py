@@ -20,7 +20,6 @@ from simulator.engine.lanes.steady_state import Objective
 from simulator.engine.pools import HAND_OVER_S, Pool, small_group
 from simulator.engine.runs.disaggregation import ServedPools, serve_disaggregated
 from simulator.errors import RoofcastError
-from simulator.planner.candidate import Candidate, Rejection
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.fleet import size
 from simulator.planner.fleet.records import pack
@@ -28,6 +27,7 @@ from simulator.planner.fleet.replica_load import latency_range, replica_load
 from simulator.planner.gap.closing import carried_rate_per_s
 from simulator.planner.gap.limits import Overrun, fleet_limits
 from simulator.planner.plan import plan_capacity
+from simulator.planner.records import Candidate, Rejection
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.screened_space import candidate_of

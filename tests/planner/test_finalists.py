@@ -134,7 +134,7 @@ def test_what_is_recommended_holds_in_the_simulation(bursty: CapacityPlan) -> No
 
 def test_pools_grow_as_they_were_simulated() -> None:
     """What is signed is what was simulated: the fleet's own shape needs as many prefill replicas as the check took."""
-    plan = plan_capacity(plan_spec({"model": "llama-3.1-70b", "hardware": ["b300"], "rate_per_s": 500.0}))
+    plan = plan_capacity(plan_spec({"model": "llama-3.1-70b", "hardware": ["b300"], "rate_per_s": 400.0}))
     question = plan.basis.question
     sized = next(item for item in plan.basis.shown if len(item.counts) > 1)
     rate_per_s = question.demand.planned_rate_per_s

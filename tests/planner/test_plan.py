@@ -9,7 +9,6 @@ import pytest
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.errors import InfeasibleError, ProfileError, RoofcastError
-from simulator.planner.candidate import Candidate, Platform, Rejection
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand
 from simulator.planner.fleet.fleet import Trial
@@ -17,6 +16,7 @@ from simulator.planner.fleet.records import pack
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import PriceRule, market_price
 from simulator.planner.plan import plan_capacity
+from simulator.planner.records import Candidate, Platform, Rejection
 from simulator.planner.search import search
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question

@@ -151,13 +151,13 @@ def test_plans_for_the_times_as_predicted_doubt_nothing_and_choose_by_cost() -> 
 
 
 def test_the_sentence_names_what_was_passed_over_and_what_would_change_the_choice() -> None:
-    plan = plan_capacity(plan_spec({**UNMEASURED, "rate_per_s": 10.0}))
+    plan = plan_capacity(plan_spec({**UNMEASURED, "rate_per_s": 10.0, "price_of": "low"}))
     rival = plan.rival
     assert rival is not None
     assert rival.price_above is not None
     assert rival.cost_change < 0 < rival.doubt
     assert rival.hardware == "rtx-pro-6000"
-    dearer = {**UNMEASURED, "rate_per_s": 10.0, "hardware": ("rtx-pro-6000", "a100-sxm-80gb")}
+    dearer = {**UNMEASURED, "rate_per_s": 10.0, "price_of": "low", "hardware": ("rtx-pro-6000", "a100-sxm-80gb")}
     counted = (plan.best.counted_per_hour or 0.0) * (1 + rival.break_even_change)
     assert counted == pytest.approx(rival.cost_per_hour * (1 + rival.doubt))
     assert plan_capacity(plan_spec(dearer)).best.hardware == plan.best.hardware

@@ -10,7 +10,7 @@ import pytest
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.operators.work import Work
-from simulator.planner.candidate import Candidate, Platform
+from simulator.planner.records import Candidate, Platform
 from simulator.planner.search import screen_rows, search, usual_search
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import resolve

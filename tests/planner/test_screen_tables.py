@@ -12,7 +12,7 @@ from simulator.phases.deployment import deploy
 from simulator.phases.draft_cost import per_token_step
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step
-from simulator.planner.candidate import Platform, Variant
+from simulator.planner.records import Platform, Variant
 from simulator.planner.search.candidates import engine_on, platforms
 from simulator.planner.search.question import Question, resolve, search_space
 from simulator.planner.search.screen_tables import ScreenTable, TableMaker, screened_steps

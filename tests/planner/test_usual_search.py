@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.planner.candidate import Candidate, Rejection
 from simulator.planner.plan import plan_capacity
+from simulator.planner.records import Candidate, Rejection
 from simulator.planner.search import usual_search
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import Question, resolve

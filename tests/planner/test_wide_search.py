@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
-from simulator.planner.candidate import NO_TECHNIQUES, Rejection
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.plan import plan_capacity
+from simulator.planner.records import NO_TECHNIQUES, Rejection
 from simulator.planner.search import wide_search
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve, search_space, variants

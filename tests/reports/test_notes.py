@@ -1,4 +1,4 @@
-"""``simulator.reports.words.notes``: every note that the library makes has a sentence, and says all that it names."""
+"""``simulator.reports.words.fields``: every note that the library makes has a sentence, and says all that it names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.reports.words import fields, notes
+from simulator.reports.words import fields
 from simulator.specs.base import Note, read_yaml
 from tests.for_every import for_every
 from tests.structure.sources import nodes
@@ -39,7 +39,7 @@ def written(values: ast.expr) -> frozenset[str] | None:
 
 def test_every_note_has_a_sentence_and_every_sentence_is_said() -> None:
     source = "".join(path.read_text("utf-8") for path in ROOT.rglob("*.py"))
-    keys = set(TEMPLATES) | set(notes._MADE)
+    keys = set(TEMPLATES) | set(fields._MADE)
     assert set(made()) <= keys
     assert [key for key in keys if f'"{key}"' not in source] == []
 
@@ -67,7 +67,7 @@ def test_a_sentence_names_what_its_note_holds(key: str) -> None:
     ],
 )
 def test_values_are_written_by_their_formats(template: str, values: dict[str, object], said: str) -> None:
-    assert notes._Template().vformat(template, (), values) == said
+    assert fields._Template().vformat(template, (), values) == said
 
 
 def test_a_text_of_a_profile_is_its_own_sentence() -> None:

@@ -7,7 +7,7 @@ import pytest
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import deploy
 from simulator.phases.memory import memory_plan
-from simulator.planner.candidate import Platform
+from simulator.planner.records import Platform
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import own_limits
 from simulator.reports.words.fields import assumption_texts

@@ -11,8 +11,8 @@ from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step
 from simulator.reports.words.fields import note_texts
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.device_rules import HostProducts
 from simulator.specs.engine.engine import EngineSpec, load_engine
+from simulator.specs.engine.fits import HostProducts
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import TechniquesSpec

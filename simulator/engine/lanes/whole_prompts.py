@@ -75,7 +75,7 @@ def packed_tokens(lengths: Array, room: Array) -> Array:
 
 
 def steps_until(mix: RequestMix, left: Array) -> Array:
-    """Steps until only this share of the sequences that decode now still does, if nobody joins [steps].
+    """How many steps until only this share of the sequences that decode now still does, if nobody joins [-].
 
     Equation
     --------
@@ -83,6 +83,7 @@ def steps_until(mix: RequestMix, left: Array) -> Array:
 
     Parameters
     ----------
+    mix : D, tokens of its answers after the first
     left : x, share that still decodes, 0 to 1 [-]
 
     Range of validity

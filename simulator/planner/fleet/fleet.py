@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.kernels.timing import Provenance
-from simulator.planner.candidate import NO_TECHNIQUES, Platform, Rejection
 from simulator.planner.fleet import records
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import market_price, plan_rule
-from simulator.planner.records import Demand
+from simulator.planner.records import NO_TECHNIQUES, Demand, Platform, Rejection
 from simulator.planner.serving.capacity import Latencies, Limit
 from simulator.planner.serving.replica import Part
 from simulator.planner.serving.shapes import (

@@ -9,9 +9,8 @@ from typing import Protocol
 
 from simulator.engine.lanes.steady_state import SteadyState
 from simulator.kernels.timing import Provenance
-from simulator.planner.candidate import Platform
 from simulator.planner.money.market import MarketPrice, mean_price
-from simulator.planner.records import Demand
+from simulator.planner.records import Demand, Platform
 from simulator.planner.serving.capacity import Latencies, Limit, Replica, Role
 from simulator.planner.serving.pool_states import Transfer
 from simulator.records import dataclass

@@ -7,8 +7,7 @@ from math import log2
 from typing import Any
 
 from simulator.operators.formats.schemes import NVFP4
-from simulator.planner.candidate import Candidate
-from simulator.planner.records import FieldValue
+from simulator.planner.records import Candidate, FieldValue
 from simulator.planner.search.candidates import USUAL_DP_SIZES, USUAL_SPARSITY, USUAL_SPECULATION, leaves_format_open
 from simulator.planner.search.question import WIDE_SCHEMES, Question
 from simulator.records import dataclass

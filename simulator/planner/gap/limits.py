@@ -9,14 +9,13 @@ from typing import Literal
 import numpy as np
 
 from simulator.errors import InfeasibleError, Option
-from simulator.planner.candidate import Platform, Rejection, refuse
 from simulator.planner.fleet.fleet import Sized, complete, quality_of
 from simulator.planner.fleet.records import DEFAULT_SPARES
 from simulator.planner.gap.changes import pinned_spec
 from simulator.planner.gap.records import GapOption
 from simulator.planner.money.facilities import facilities, racked
 from simulator.planner.money.market import market_price, plan_rule
-from simulator.planner.records import FieldValue
+from simulator.planner.records import FieldValue, Platform, Rejection, refuse
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenTable
 from simulator.records import dataclass

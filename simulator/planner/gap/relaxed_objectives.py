@@ -8,11 +8,10 @@ from functools import cache, partial
 from typing import Any
 
 from simulator.engine.lanes.steady_state import Objective
-from simulator.planner.candidate import Rejection
 from simulator.planner.fleet.fleet import Sized, Trial, size
 from simulator.planner.gap.limits import Overrun, fleet_limits, option_of
 from simulator.planner.gap.records import GapOption, MissedBound
-from simulator.planner.records import FieldValue
+from simulator.planner.records import FieldValue, Rejection
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.usual_search import evaluate_all, usual_search

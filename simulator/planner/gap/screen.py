@@ -10,11 +10,11 @@ from itertools import chain, product
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.planner.candidate import Candidate, Platform, SearchSpace, Variant
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.gap.changes import GapChange, GapState, single_changes
 from simulator.planner.gap.limits import Overrun, option_of, screened_overrun
 from simulator.planner.gap.records import GapOption
+from simulator.planner.records import Candidate, Platform, SearchSpace, Variant
 from simulator.planner.search.candidates import engine_on, platforms
 from simulator.planner.search.question import (
     WIDE_SEQUENCES,

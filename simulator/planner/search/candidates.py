@@ -12,7 +12,7 @@ from simulator.operators.formats.schemes import fp4_scheme
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.parallelism import allowed_tp_sizes
 from simulator.operators.parallelism import check_parallelism as check_degrees
-from simulator.planner.candidate import NO_TECHNIQUES, Candidate, Platform
+from simulator.planner.records import NO_TECHNIQUES, Candidate, Platform
 from simulator.specs.base import Assumption, Same, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec, Feature, load_engine, named_engine, with_feature

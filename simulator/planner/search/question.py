@@ -18,11 +18,10 @@ from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.parallelism import allowed_tp_sizes, kv_bytes_per_token
 from simulator.operators.parallelism import check_parallelism as check_degrees
 from simulator.operators.transformer import is_encoder_only
-from simulator.planner.candidate import Platform, SearchSpace, Variant
 from simulator.planner.demand import HOLDS_ALL, read_demand, read_objectives, step_for_whole
 from simulator.planner.fleet.records import DEFAULT_SPARES, Fleet
 from simulator.planner.money.market import check_rule, plan_rule
-from simulator.planner.records import Demand
+from simulator.planner.records import Demand, Platform, SearchSpace, Variant
 from simulator.planner.search.candidates import (
     LARGE_TP_SIZES,
     USUAL_TP_SIZES,

@@ -12,7 +12,7 @@ from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.work import StepShape, mixed_step
 from simulator.phases.deployment import Deployment, Speculation, deploy, with_speculation, without_speculation
-from simulator.planner.candidate import Platform, SearchSpace, Variant
+from simulator.planner.records import Platform, SearchSpace, Variant
 from simulator.planner.search import screen_rows
 from simulator.records import dataclass
 from simulator.specs.base import Same

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from simulator.engine.lanes.limits import LaneLimits
 from simulator.engine.lanes.steady_state import Objective
-from simulator.planner.candidate import Candidate, Platform, SearchSpace, Variant
 from simulator.planner.money.market import market_price, plan_rule
-from simulator.planner.records import SearchSummary
+from simulator.planner.records import Candidate, Platform, SearchSpace, SearchSummary, Variant
 from simulator.planner.search.candidates import asked_engine, engine_on
 from simulator.planner.search.question import Question, own_limits
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable, TableMaker

@@ -19,7 +19,7 @@ from simulator.engine.lanes.occupancy import PromptSteps, carrying_prompts
 from simulator.engine.lanes.prompt_queue import company_correlation
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.engine.pools import HAND_OVER_S
-from simulator.planner.candidate import SearchSpace
+from simulator.planner.records import SearchSpace
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable
 from simulator.planner.serving.pool_states import decode_mix
 from simulator.records import dataclass

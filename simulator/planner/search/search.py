@@ -13,10 +13,9 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from simulator.errors import InfeasibleError
-from simulator.planner.candidate import Candidate, Platform
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, Trial, with_doubt
-from simulator.planner.records import FamilyFound, SearchFamily
+from simulator.planner.records import Candidate, FamilyFound, Platform, SearchFamily
 from simulator.planner.search.candidates import USUAL_DP_SIZES, platforms, unlike_pairs
 from simulator.planner.search.question import Question, check_decodes
 from simulator.planner.search.screen_rows import DistinctRows

@@ -18,10 +18,10 @@ from typing import Generic, TypeVar
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.errors import RoofcastError
-from simulator.planner.candidate import Candidate, Platform, Rejection, refuse, shared_by_pools
 from simulator.planner.fleet.fleet import Sized, Trial, size, spare_replicas
 from simulator.planner.fleet.records import housing_of
 from simulator.planner.money.market import market_price, plan_rule
+from simulator.planner.records import Candidate, Platform, Rejection, refuse, shared_by_pools
 from simulator.planner.search.candidates import USUAL_DP_SIZES, candidates, pool_candidates
 from simulator.planner.search.question import Question, check_decodes
 from simulator.planner.serving.capacity import Capacity, Missed

@@ -14,9 +14,17 @@ from simulator.operators.formats.schemes import multiplied_dtypes, on_chip
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import MatmulFormat
-from simulator.planner.candidate import NO_TECHNIQUES, Candidate, Platform, SearchSpace, Variant, shared_by_pools
 from simulator.planner.money.market import market_price, plan_rule
-from simulator.planner.records import FORMATS_DIFFER, TECHNIQUES_SAVE
+from simulator.planner.records import (
+    FORMATS_DIFFER,
+    NO_TECHNIQUES,
+    TECHNIQUES_SAVE,
+    Candidate,
+    Platform,
+    SearchSpace,
+    Variant,
+    shared_by_pools,
+)
 from simulator.planner.search.candidates import engine_on
 from simulator.planner.search.question import Question, own_limits, search_space, variants_on
 from simulator.planner.search.screen_rows import DistinctRows

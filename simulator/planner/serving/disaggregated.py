@@ -23,7 +23,7 @@ from simulator.engine.pools import Pool, slower_network, transfer_link
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import without_speculation
 from simulator.phases.step import estimate_step
-from simulator.planner.candidate import Candidate, Rejection, refuse, refused_for_prompts
+from simulator.planner.records import Candidate, Rejection, refuse, refused_for_prompts
 from simulator.planner.serving.capacity import (
     Capacity,
     KnownSteps,

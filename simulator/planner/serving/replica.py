@@ -18,7 +18,7 @@ from simulator.operators.transformer import is_encoder_only
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import PROVENANCE_SHARE
-from simulator.planner.candidate import Candidate, Rejection, refuse
+from simulator.planner.records import Candidate, Rejection, refuse
 from simulator.planner.serving.capacity import Capacity, KnownSteps, Latencies, Missed, Replica, Role, replica_curves
 from simulator.records import dataclass
 from simulator.specs.model.architecture import ModelSpec

@@ -28,7 +28,7 @@ from simulator.engine.lanes.steady_state import (
 )
 from simulator.kernels.roofline import DEQUANTISATION, HOST, LINK, MEMORY, OCCUPANCY, TENSOR_CORE
 from simulator.kernels.timing import Provenance
-from simulator.planner.candidate import Candidate, Rejection
+from simulator.planner.records import Candidate, Rejection
 from simulator.planner.serving.capacity import Capacity, Latencies, Limit, Missed, Replica, Resource, capacities_within
 from simulator.planner.serving.pool_states import Transfer
 from simulator.planner.serving.replica import (

@@ -12,14 +12,13 @@ from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.engine.pools import Pool, unlike_vendors
 from simulator.engine.runs.scenario_setup import server_between
 from simulator.errors import InfeasibleError
-from simulator.planner.candidate import Platform
 from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.fleet import Sized, spare_replicas
 from simulator.planner.fleet.records import Housing, housing_of
 from simulator.planner.gap.limits import Overrun, fleet_limits, within
 from simulator.planner.money.facilities import racked
 from simulator.planner.money.market import market_price, plan_rule
-from simulator.planner.records import Study, total_of
+from simulator.planner.records import Platform, Study, total_of
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platforms

@@ -8,8 +8,8 @@ from math import exp, log
 
 import numpy as np
 
-from simulator.planner.candidate import Candidate, Platform, Rejection
 from simulator.planner.fleet.fleet import Sized
+from simulator.planner.records import Candidate, Platform, Rejection
 from simulator.planner.search.question import Question
 from simulator.planner.serving.shapes import Shape, evaluate
 from simulator.records import dataclass

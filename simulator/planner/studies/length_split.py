@@ -7,10 +7,9 @@ from math import inf, sqrt
 from typing import ClassVar
 
 from simulator.errors import InfeasibleError, Option, no_effect
-from simulator.planner.candidate import Platform
 from simulator.planner.capacity_plan import CapacityPlan, StudyContext
 from simulator.planner.fleet.fleet import Sized
-from simulator.planner.records import Demand, Study, total_of
+from simulator.planner.records import Demand, Platform, Study, total_of
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import search

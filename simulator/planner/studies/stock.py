@@ -8,11 +8,11 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from simulator.errors import InfeasibleError, Option, contradiction
-from simulator.planner.candidate import Platform
 from simulator.planner.capacity_plan import CapacityPlan, PlanBasis, StudyContext
 from simulator.planner.fleet.fleet import Sized, complete, housed, size, sized_as, spares_of
 from simulator.planner.fleet.replica_load import latency_range, meeting_chances
 from simulator.planner.money.cost import fleet_cost
+from simulator.planner.records import Platform
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.screened_space import device_power_w

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simulator.planner.records import Demand
 from simulator.records import dataclass
 from simulator.units import GIGA, KILO, MEGA, MICRO, MILLI, PETA, PICO, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 from simulator.units import counted_text as counted_text
 from simulator.units import percent_text as percent_text
+
+if TYPE_CHECKING:
+    from simulator.planner.records import Demand
 
 UNKNOWN = "unknown"
 RENTAL_NAMES = {

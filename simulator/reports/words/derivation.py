@@ -16,11 +16,10 @@ from simulator.specs.question.plan import NONE
 from simulator.units import GIGA, KILO, MILLI, bound_text, percent_text, plain_text
 
 if TYPE_CHECKING:
-    from simulator.planner.candidate import Rejection
     from simulator.planner.capacity_plan import CapacityPlan
     from simulator.planner.fleet.records import Fleet, FleetCost
     from simulator.planner.money.cost import BoughtFleet, PriceRanking, PriceRival
-    from simulator.planner.records import FamilyFound
+    from simulator.planner.records import FamilyFound, Rejection
     from simulator.planner.serving.pool_states import Transfer
 
 TERMS: Mapping[OfferKind, str] = MappingProxyType(

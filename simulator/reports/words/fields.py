@@ -1,21 +1,27 @@
-"""Fields of a question in words, as flags and defaults; only this and ``cli`` know flags."""
+"""Fields of a question and notes of answers in words; only this and ``cli`` know flags."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from math import isfinite
+from pathlib import Path
+from string import Formatter
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from simulator.errors import Option, RoofcastError
-from simulator.specs.base import Assumption, Note, ValueOrigin
+from simulator.errors import Option, RoofcastError, shown
+from simulator.specs.base import Assumption, Note, ValueOrigin, read_yaml
 from simulator.specs.engine.releases import LimitRule, LimitSource
 from simulator.specs.question.plan_values import SHORT_FIELDS
 from simulator.traffic.lengths import LengthDistribution
-from simulator.units import plain_text
+from simulator.units import GIGA, KILO, MILLI, counted_text, percent_text, plain_text
 
 if TYPE_CHECKING:
+    from simulator.engine.encoders import EncoderUse
+    from simulator.engine.runs.attention_ffn import AttentionFfnUse
     from simulator.planner.records import FieldValue
     from simulator.specs.question.plan import PlanSpec
 
@@ -202,7 +208,79 @@ _DETAILS: Mapping[str, str] = MappingProxyType(
         "power_of_devices": "accelerators at TDP, without hosts",
     }
 )
-"""Notes of nearly every answer or plan; all others are loaded where one is said."""
+"""Notes of nearly every answer or plan; for all others ``notes.yaml`` is read."""
+
+
+def _encoders(use: EncoderUse) -> str:
+    waits = f"{use.wait_mean_s:.3g} s of waiting"
+    if isfinite(use.poisson_wait_mean_s):
+        waits += f" ({use.poisson_wait_mean_s:.3g} s by M/D/c)"
+    return (
+        f"pictures are encoded by {counted_text(use.replicas, 'replica')} on {use.devices} {use.hardware}:"
+        f" {use.request_s:.3g} s a request after {waits}, then {use.transfer_s:.3g} s over {use.link}; busy"
+        f" {percent_text(use.busy_fraction)}, saturated at {use.saturation_per_s:.3g} requests/s,"
+        f" {use.needed_replicas} needed to keep up"
+    )
+
+
+def _attention_ffn(use: AttentionFfnUse) -> str:
+    alone = use.micro_batches == 1
+    hides = ("hides" if alone else "hide") if use.hidden else f"{'does' if alone else 'do'} not hide"
+    plain = "" if use.ordinary_step_s is None else f", {use.ordinary_step_s:.3g} s with both on every device"
+    return (
+        f"a decode replica has {counted_text(use.attention_devices, 'device')} for attention and {use.ffn_devices}"
+        f" {use.ffn_hardware} for experts: a micro-batch and layer takes {use.attention_s:.3g} s"
+        f" and {use.ffn_s:.3g} s there and"
+        f" {use.transfers_s:.3g} s under way, which {counted_text(use.micro_batches, 'micro-batch')} {hides}"
+        f" ({use.needed_micro_batches} needed); a step takes {use.step_s:.3g} s{plain}"
+    )
+
+
+_FORMATS: Mapping[str, Callable[[Any, str], str]] = MappingProxyType(
+    {
+        "percent": lambda share, digits: percent_text(share, digits=int(digits) if digits else None),
+        "giga": lambda value, form: format(value / GIGA, form or "g"),
+        "kilo": lambda value, form: format(value / KILO, form),
+        "milli": lambda value, form: format(value / MILLI, form),
+        "times": lambda count, _: "once" if count == 1 else f"{count:,} times",
+        "names": lambda names, joint: (f" {joint} " if joint else ", ").join(names) or "none",
+        "each": lambda names, word: ", ".join(f"{name} {word}" for name in names),
+        "counted": counted_text,
+        "said": lambda note, _: sentence(note),
+        "all_said": lambda notes, _: "; ".join(map(sentence, notes)),
+        "words": lambda name, _: name.replace("_", " "),
+        "figures": lambda pairs, before: (
+            before + ", ".join(f"{name} {value:g}" for name, value in pairs) if pairs else ""
+        ),
+        "plain": lambda value, _: plain_text(value),
+        "shown": lambda value, _: shown(value),
+        "after": lambda value, before: f"{before}{value}" if value else "",
+        "or": lambda value, otherwise: str(value or otherwise),
+        "either": lambda chosen, texts: texts.split("|")[not chosen],
+    }
+)
+"""How a value of a template is written, by the first word of its format, and the rest of that: ``{share:percent 3}``,
+``{kept:names or}``, ``{devices:counted device}``, ``{method:or any method}``, ``{apart:either alone|together}``."""
+
+
+class _Template(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        word, _, rest = format_spec.partition(" ")
+        return _FORMATS[word](value, rest) if word in _FORMATS else super().format_field(value, format_spec)
+
+
+_MADE: Mapping[str, Callable[..., str]] = MappingProxyType({"encoders": _encoders, "attention_ffn": _attention_ffn})
+
+
+@cache
+def _templates() -> Mapping[str, str]:
+    return read_yaml(Path(__file__).with_name("notes.yaml"))
+
+
+def sentence(item: Note) -> str:
+    """The sentence of a note whose values decide how it is made, or that of ``notes.yaml`` with them filled in."""
+    made = _MADE.get(item.key)
+    return made(**item.values) if made else _Template().vformat(_templates()[item.key], (), item.values)
 
 
 def note_text(item: Note | str) -> str:
@@ -211,8 +289,6 @@ def note_text(item: Note | str) -> str:
         return item
     if item.key in _DETAILS:
         return _DETAILS[item.key].format_map(item.values)
-    from simulator.reports.words.notes import sentence
-
     return sentence(item)
 
 
@@ -242,8 +318,8 @@ def _plainly(item: Assumption) -> str:
 
 def assumption_text(item: Assumption) -> str:
     """``engine.max_num_seqs = 256 (default of vllm)``."""
-    sentence = _SENTENCES.get(item.key, _plainly)
-    said = sentence.format(key=item.key, value=item.value) if isinstance(sentence, str) else sentence(item)
+    way = _SENTENCES.get(item.key, _plainly)
+    said = way.format(key=item.key, value=item.value) if isinstance(way, str) else way(item)
     return f"{item.pool}: {said}" if item.pool else said
 
 

@@ -13,8 +13,15 @@ from simulator.errors import ProfileError, RoofcastError, did_you_mean, plain_wo
 from simulator.specs.base import Source, Spec, read_yaml, validate
 from simulator.specs.engine import releases as by_release
 from simulator.specs.engine.deployment import KvTiers, ParallelismSpec
-from simulator.specs.engine.device_rules import HostProducts, SparseDecode
-from simulator.specs.engine.fits import EngineFit, EngineFits, EngineOverheads, EngineSpread, VendorFit
+from simulator.specs.engine.fits import (
+    EngineFit,
+    EngineFits,
+    EngineOverheads,
+    EngineSpread,
+    HostProducts,
+    SparseDecode,
+    VendorFit,
+)
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.profiles import find_profile, list_profiles, load_spec, profile_root
 from simulator.units import KILO

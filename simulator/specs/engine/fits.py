@@ -3,10 +3,11 @@
 from math import hypot
 from typing import Annotated, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from simulator.specs.base import LogSpread, Source, Spec
 from simulator.specs.engine.releases import came_before
+from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.units import SECONDS_PER_HOUR
 
 Overhead = Annotated[float, Field(ge=0, le=SECONDS_PER_HOUR)]
@@ -163,3 +164,29 @@ class EngineFits(EngineFit):
     cache_logged_on: tuple[str, ...] = ()
     releases: dict[str, EngineFit] = Field(default_factory=dict)
     vendors: dict[str, VendorFit] = Field(default_factory=dict)
+
+
+class SparseDecode(Spec):
+    """Small kernels around the choice of keys in a layer of sparse latent attention, alike on all of ``architectures``.
+
+    layer_s : of a decode step, sequence_s : of each of its sequences [s]
+    """
+
+    architectures: tuple[str, ...]
+    layer_s: Overhead
+    sequence_s: Overhead
+
+
+class HostProducts(Spec):
+    """Products of few rows whose weights are in the host's memory run on its processor.
+
+    rows_below : more have the weights copied to the device; memory_bytes_per_s : of one socket, by the kind of link
+        that its generation brings; a link that is not named shares the device's memory [bytes/s]
+    """
+
+    rows_below: PositiveInt
+    memory_bytes_per_s: dict[str, PositiveFloat]
+
+    def reads_bytes_per_s(self, hardware: AcceleratorSpec) -> float:
+        """The rate at which the host of ``hardware`` reads weights [bytes/s]."""
+        return self.memory_bytes_per_s.get(hardware.host_link.kind.split("-x")[0], hardware.memory_bytes_per_s)

@@ -8,19 +8,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simulator.specs.model.architecture import MoeSpec
+from simulator.specs.model.fitted import routing_skew
+from simulator.specs.model.loading import load_model
 from validation.end_to_end.__main__ import main
 from validation.end_to_end.inferencex import load_inferencex
 from validation.end_to_end.steps import Loop, StepParts, loop_parts, loops, predicted_seconds, step_parts, steps_table
+from validation.fit.routing import with_skew
 
 COLUMNS = "hardware,n_gpus,model,engine,weight_dtype,tp,ep,batch_or_concurrency,isl,osl,metric,value,notes"
+EXPERTS = "openai/gpt-oss-120b"
 MODEL = "meta-llama/Llama-3.3-70B-Instruct"
 NOTES = "config_id=1; mode=agg; spec=none; tp4 ep1 dp_attention0"
 LENGTHS = ((1024, 1024), (1024, 8192), (8192, 1024))
 
 
-def table(folder: Path) -> Path:
+def table(folder: Path, *, model: str = MODEL) -> Path:
     rows = [
-        f"H200 SXM,4,{MODEL},vllm,fp8,4,1,{batch},{isl},{osl},tpot_ms,{10 + batch / 10},{NOTES}"
+        f"H200 SXM,4,{model},vllm,fp8,4,1,{batch},{isl},{osl},tpot_ms,{10 + batch / 10},{NOTES}"
         for batch in (4, 16, 64)
         for isl, osl in LENGTHS
     ]
@@ -35,6 +40,17 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Loop:
     assert not refused
     (only,) = found
     return only
+
+
+def test_a_router_that_has_a_skew_already_is_priced_as_it_is(tmp_path: Path) -> None:
+    """What changes nothing is refused: a search over skews lost its model where one of them was the fitted one."""
+    (layer, *_) = load_model(EXPERTS).layers
+    (own,) = {routing_skew(block) for block in layer.feed_forward if isinstance(block, MoeSpec)}
+    runs = load_inferencex(table(tmp_path, model=EXPERTS))
+    for skew in (own, own + 0.2):
+        found, refused = loops(with_skew(item, skew) for item in runs)
+        assert len(found) == 1
+        assert not refused
 
 
 def test_parts_that_went_in_come_out(loop: Loop) -> None:

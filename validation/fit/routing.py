@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from simulator.specs.base import Source
 from simulator.specs.huggingface.registry import field_table
 from simulator.specs.model.architecture import MoeSpec
-from simulator.specs.model.fitted import RoutingFit
+from simulator.specs.model.fitted import RoutingFit, routing_skew
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.writing import yaml_text
@@ -55,9 +55,15 @@ def routed_runs(data: Path) -> list[TodayRun]:
     ]
 
 
+def _skewed(model: str, *, skew: float) -> dict[str, object]:
+    """Techniques that give all experts a skew: none where they have it, since what changes nothing is refused."""
+    has_it = all(routing_skew(block) == skew for block in _experts(model))
+    return {} if has_it else {"structure": {"routing_skew": skew}}
+
+
 def with_skew(item: TodayRun, skew: float) -> TodayRun:
     """The run as a scenario whose router chooses experts with ``skew``."""
-    scenario = {**item.run.scenario, "techniques": {"structure": {"routing_skew": skew}}}
+    scenario = {**item.run.scenario, "techniques": _skewed(item.model, skew=skew)}
     return replace(item, run=replace(item.run, scenario=scenario))
 
 
@@ -121,9 +127,9 @@ def _experts(model: str) -> list[MoeSpec]:
 
 def serving_errors_by_model(runs: Iterable[ServingRun], *, skew: float) -> dict[str, float]:
     """Mean absolute error of mean TPOT, by model."""
-    techniques = TechniquesSpec.model_validate({"structure": {"routing_skew": skew}})
     gathered: dict[str, list[float]] = defaultdict(list)
     for run in runs:
+        techniques = TechniquesSpec.model_validate(_skewed(run.scenario.model, skew=skew))
         skewed = replace(run, scenario=run.scenario.model_copy(update={"techniques": techniques}))
         for stage, measured in zip(predicted_stages(skewed, deployment_of(skewed)), run.stages, strict=True):
             error = stage_metric(stage, TPOT) / measured[TPOT] - 1

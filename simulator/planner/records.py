@@ -1,4 +1,5 @@
-"""Inputs of a capacity plan with their origins, the demand, and summaries of the search."""
+"""What a plan chooses from and is asked: one replica and why it cannot serve, inputs with their origins, the demand,
+and summaries of the search."""
 
 from __future__ import annotations
 

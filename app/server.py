@@ -16,8 +16,9 @@ if _HOME not in sys.path:
     sys.path.insert(0, _HOME)
 
 # Imported before anybody visits: the pages bring pandas and plotly with them.
-from app import front, shell, turns, work, workers  # noqa: E402, F401 - found through the line above
-from app.page_answers import PageAnswers  # noqa: E402
+from app import shell  # noqa: E402, F401 - found through the line above
+from app.hosting import front, turns, work, workers  # noqa: E402
+from app.hosting.page_answers import PageAnswers  # noqa: E402
 from simulator.engine.events.warm_up import is_warm  # noqa: E402
 from simulator.errors import RoofcastError  # noqa: E402
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import streamlit as st
 
-from app import links, opening, question, turns, widgets
-from app.named import adopt_questions
-from app.uploaded import adopt_files
+from app.address import links, opening
+from app.address.named import adopt_questions
+from app.fields import question, widgets
+from app.fields.uploaded import adopt_files
+from app.hosting import turns
 from app.views import compare, learn, plan, profiles, roofline, serving, sweep, validation, what_if
 
 _ICON, _LOGO = (str(Path(__file__).with_name(name)) for name in ("icon.svg", "logo.svg"))

@@ -8,12 +8,14 @@ from typing import Any
 
 import streamlit as st
 
-from app import charts, display, glossary, inputs, opening, question, tables, widgets
-from app.answers import WhatIfAnswer, answered
-from app.commands import scenario_line, simulate_command
-from app.named import named_questions
-from app.techniques import sparsity_input, speculation_input, structure_input
-from app.uploaded import session_profiles
+from app.address import opening
+from app.address.named import named_questions
+from app.fields import glossary, inputs, question, widgets
+from app.fields.techniques import sparsity_input, speculation_input, structure_input
+from app.fields.uploaded import session_profiles
+from app.parts import charts, display, tables
+from app.parts.answers import WhatIfAnswer, answered
+from app.parts.commands import scenario_line, simulate_command
 from simulator.errors import RoofcastError
 from simulator.planner.what_if import scenario_quality
 from simulator.reports.charts.memory_stack import memory_stack_chart

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from app import charts, controls, display, inputs, tables, widgets
-from app.answers import explained, learned
-from app.sections import section_body
-from app.uploaded import session_profiles
+from app.fields import controls, inputs, widgets
+from app.fields.uploaded import session_profiles
+from app.parts import charts, display, tables
+from app.parts.answers import explained, learned
+from app.parts.sections import section_body
 from simulator.api.explanations import CURRENCY
 from simulator.errors import RoofcastError
 from simulator.explain.catalogue import TOPICS, topic_named

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import controls, display, inputs, opening, question, tables, widgets
-from app.commands import OWN_FOLDER
-from app.own_files import (
+from app.address import opening
+from app.fields import controls, inputs, question, widgets
+from app.fields.own_files import (
     DEMAND,
     HARDWARE,
     KERNELS,
@@ -30,8 +30,7 @@ from app.own_files import (
     remove_file,
     rename_file,
 )
-from app.sections import section_body
-from app.uploaded import (
+from app.fields.uploaded import (
     LARGEST_UPLOADS,
     has_room,
     next_folder,
@@ -43,7 +42,10 @@ from app.uploaded import (
     uploaded_names,
     uploaded_paths,
 )
-from app.widgets import quoted
+from app.fields.widgets import quoted
+from app.parts import display, tables
+from app.parts.commands import OWN_FOLDER
+from app.parts.sections import section_body
 from simulator.api.models import count
 from simulator.errors import RoofcastError, closest
 from simulator.fitting.replay import replay_results

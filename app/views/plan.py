@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import actions, baseline, charts, controls, display, glossary, inputs, question, settled, widgets
-from app.answers import checked, is_checked, judged, latency_ranges, planned
-from app.commands import plan_command
-from app.downloads import downloads
-from app.limits import LARGEST_RATE, limit_inputs, solvers
-from app.variation import variation_inputs
+from app.address import baseline
+from app.fields import controls, glossary, inputs, question, settled, widgets
+from app.fields.variation import variation_inputs
+from app.parts import actions, charts, display
+from app.parts.answers import checked, is_checked, judged, latency_ranges, planned
+from app.parts.commands import plan_command
+from app.parts.downloads import downloads
+from app.parts.limits import LARGEST_RATE, limit_inputs, solvers
 from app.views.plan_details import (
     LOOK,
     NEW_ALONE,

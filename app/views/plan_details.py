@@ -8,11 +8,13 @@ from functools import partial
 
 import streamlit as st
 
-from app import charts, controls, display, opening, question, tables, widgets
-from app.answers import latency_ranges, planned, studied
-from app.commands import plan_command
-from app.sections import section_body
-from app.uploaded import session_profiles
+from app.address import opening
+from app.fields import controls, question, widgets
+from app.fields.uploaded import session_profiles
+from app.parts import charts, display, tables
+from app.parts.answers import latency_ranges, planned, studied
+from app.parts.commands import plan_command
+from app.parts.sections import section_body
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import display, inputs, tables, widgets
-from app.uploaded import session_profiles
+from app.fields import inputs, widgets
+from app.fields.uploaded import session_profiles
+from app.parts import display, tables
 from app.views.own import BROWSE, OWN, has_own_files, own_files, own_inputs
 from simulator.api.models import count
 from simulator.errors import RoofcastError

@@ -7,10 +7,11 @@ from functools import partial
 
 import streamlit as st
 
-from app import actions, charts, display, glossary, inputs, question, tables, widgets
-from app.answers import Steps, stepped
-from app.commands import step_command
-from app.uploaded import session_profiles
+from app.fields import glossary, inputs, question, widgets
+from app.fields.uploaded import session_profiles
+from app.parts import actions, charts, display, tables
+from app.parts.answers import Steps, stepped
+from app.parts.commands import step_command
 from simulator.errors import RoofcastError
 from simulator.phases.one_step import RooflinePoint, roofline_points
 from simulator.reports.charts.roofline import passes_chart, point_label, roofline_chart, shape_text

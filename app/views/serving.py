@@ -8,13 +8,15 @@ from functools import partial
 
 import streamlit as st
 
-from app import actions, charts, display, glossary, inputs, opening, pools, question, tables, widgets
-from app.answers import served, swept
-from app.commands import scenario_line, simulate_command
-from app.inside import inside
-from app.uploaded import session_profiles
-from app.variation import variation_inputs
-from app.work import ServedAnswer
+from app.address import opening
+from app.fields import glossary, inputs, pools, question, widgets
+from app.fields.uploaded import session_profiles
+from app.fields.variation import variation_inputs
+from app.hosting.work import ServedAnswer
+from app.parts import actions, charts, display, tables
+from app.parts.answers import served, swept
+from app.parts.commands import scenario_line, simulate_command
+from app.parts.inside import inside
 from simulator.engine.runs.load_sweep import LoadSweep, at_rate, demand_of
 from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError

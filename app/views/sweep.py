@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import actions, baseline, charts, controls, display, glossary, inputs, opening, question, tables, widgets
-from app.answers import answered
-from app.commands import scenario_line, simulate_command
-from app.techniques import speculation_input
-from app.uploaded import session_profiles
+from app.address import baseline, opening
+from app.fields import controls, glossary, inputs, question, widgets
+from app.fields.techniques import speculation_input
+from app.fields.uploaded import session_profiles
+from app.parts import actions, charts, display, tables
+from app.parts.answers import answered
+from app.parts.commands import scenario_line, simulate_command
 from simulator.errors import RoofcastError
 from simulator.planner.deployment_sweep import SweepAxis, sweep_points
 from simulator.planner.replica_setup import scenario_setup

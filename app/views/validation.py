@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import streamlit as st
 
-from app import actions, charts, display, glossary, inputs, opening, tables, widgets
-from app.commands import today_command, validate_command
-from app.uploaded import session_profiles
+from app.address import opening
+from app.fields import glossary, inputs, widgets
+from app.fields.uploaded import session_profiles
+from app.parts import actions, charts, display, tables
+from app.parts.commands import today_command, validate_command
 from simulator.errors import RoofcastError
 from simulator.reports.answers.validation import predicted_words
 from simulator.reports.charts.validation import (

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import actions, baseline, charts, display, glossary, inputs, question, widgets
-from app.answers import WhatIfAnswer, answered, technique_answers
-from app.commands import scenario_line, simulate_command
-from app.inside import inside
-from app.techniques import technique_inputs
-from app.uploaded import session_profiles
+from app.address import baseline
+from app.fields import glossary, inputs, question, widgets
+from app.fields.techniques import technique_inputs
+from app.fields.uploaded import session_profiles
+from app.parts import actions, charts, display
+from app.parts.answers import WhatIfAnswer, answered, technique_answers
+from app.parts.commands import scenario_line, simulate_command
+from app.parts.inside import inside
 from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.planner.what_if import native_scenario

@@ -36,7 +36,7 @@ def app_entry() -> Path:
 def app_command(*, host: str, port: int, open_browser: bool, processes: int = 1) -> tuple[str, ...]:
     """The command that serves the dashboard: bound to ``host``, without telemetry, uploads of bounded size.
 
-    processes : several serve behind one address (``app.front``), each started by this command for one
+    processes : several serve behind one address (``app.hosting.front``), each started by this command for one
 
     Raises RoofcastError: the extra ``app`` is not installed, or the port is none.
     """
@@ -51,7 +51,7 @@ def app_command(*, host: str, port: int, open_browser: bool, processes: int = 1)
         raise RoofcastError(f"{port} is not a port; allowed: 1 to {_LARGEST_PORT}", field="--port")
     if processes > 1:
         one = app_command(host=LOCAL_HOST, port=port, open_browser=False)
-        return (sys.executable, "-m", "app.front", host, str(port), str(open_browser), str(processes), *one)
+        return (sys.executable, "-m", "app.hosting.front", host, str(port), str(open_browser), str(processes), *one)
     options = {
         "server.address": host,
         "server.port": str(port),

@@ -10,7 +10,7 @@ import streamlit as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from app import widgets
+from app.fields import widgets
 from app.views import compare, plan, roofline, serving, what_if
 
 

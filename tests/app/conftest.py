@@ -11,7 +11,7 @@ import pytest
 import streamlit as st
 from streamlit.components.v2 import manifest_scanner
 
-from app import settled
+from app.fields import settled
 from tests.app.served import chromium, dashboard, watched
 
 _MAIN = sys.modules["__main__"]

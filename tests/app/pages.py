@@ -14,7 +14,7 @@ import pandas as pd
 from streamlit.dataframe_util import convert_arrow_bytes_to_pandas_df
 from streamlit.testing.v1 import AppTest
 
-from app.display import COMMAND_LINE
+from app.parts.display import COMMAND_LINE
 from simulator.cli import plan_capacity
 from simulator.cli.roofcast import app as roofcast
 from simulator.cli.shared import run

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import streamlit as st
 
-from app import charts
+from app.parts import charts
 from simulator.specs.hardware.accelerator import list_hardware
 from tests.app.pages import opened
 from tests.app.served import chromium_path

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from app import front
+from app.hosting import front
 from simulator.cli.app import LOCAL_HOST, run_app
 from simulator.errors import RoofcastError
 from tests.app.clients import Client
@@ -187,7 +187,7 @@ def test_only_another_protocol_keeps_its_connection() -> None:
 def _front(script: str) -> tuple[str, ...]:
     """The command of a front of two servers that run a script, and wait for each other only a moment."""
     waits = "front._START_S, front._PAUSE_S, front._LATER_S = 2.0, 0.01, 0.01"
-    quick = f"import sys, app.front as front; {waits}; front.main(*sys.argv[1:])"
+    quick = f"import sys, app.hosting.front as front; {waits}; front.main(*sys.argv[1:])"
     ours = (sys.executable, "-c", quick, LOCAL_HOST, str(free_port()), "False", "2")
     return (*ours, sys.executable, "-c", script)
 

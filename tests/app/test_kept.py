@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app.kept import FOLDER, Kept
+from app.hosting.kept import FOLDER, Kept
 from tests.app.served import ROOT
 
 
@@ -23,7 +23,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_another_process_finds_what_one_has_kept() -> None:
-    script = "from app.kept import Kept; Kept('words', most=9).write('ab', 'said')"
+    script = "from app.hosting.kept import Kept; Kept('words', most=9).write('ab', 'said')"
     subprocess.run((sys.executable, "-c", script), cwd=ROOT, check=True)
     assert Kept("words", most=9).read("ab") == "said"
     assert Kept("others", most=9).read("ab") is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.display import COMMAND_LINE
+from app.parts.display import COMMAND_LINE
 from simulator.explain.catalogue import TOPICS, topic_named
 from simulator.published.catalogue import PUBLISHED_COLUMNS, topic_title, topics
 from simulator.reports.content.quantities import number_text, percent_text

@@ -8,9 +8,9 @@ from urllib.parse import parse_qs
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import links
-from app.links import SAID, VERSION, version
-from app.uploaded import FILES
+from app.address import links
+from app.address.links import SAID, VERSION, version
+from app.fields.uploaded import FILES
 from tests.app.pages import captions, headline, metrics, opened
 from tests.app.tiny_model import TINY_CONFIG
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.inputs import profile_name
-from app.opening import pools_values, widget_values
+from app.address.opening import pools_values, widget_values
+from app.fields.inputs import profile_name
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity as planned
 from simulator.planner.replica_setup import fleet_setups, pools_setup, refused_setup
@@ -151,7 +151,7 @@ def test_a_fleet_that_is_sized_again_is_the_one_that_every_number_is_of(monkeypa
         (pool,) = plan.best.pools
         return replace(plan, best=replace(plan.best, pools=(replace(pool, replicas=before + 1),)))
 
-    monkeypatch.setattr("app.work.planner.checked", one_more)
+    monkeypatch.setattr("app.hosting.work.planner.checked", one_more)
     asked = {"model": "llama-3.1-8b", "rps": "7.25"}
     page = opened("plan", asked)
     assert not page.exception

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from app import inputs, opening
+from app.address import opening
+from app.fields import inputs
 from app.views.serving import _LOOK
 from simulator.specs.measured.validation_rows import RunFacts, load_validation_rows
 from tests.app.pages import opened

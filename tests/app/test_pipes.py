@@ -8,8 +8,8 @@ from threading import Lock
 
 import pytest
 
-from app import pipes, work
-from app.pipes import Receiver, Sender
+from app.hosting import pipes, work
+from app.hosting.pipes import Receiver, Sender
 from simulator.specs.question.plan import plan_spec
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.display import COMMAND_LINE
-from app.pools import MOST_PROMPTS
+from app.fields.pools import MOST_PROMPTS
+from app.parts.display import COMMAND_LINE
 from simulator.reports.content.quantities import percent_text, seconds_text
 from tests.app.pages import bar, captions, headline, metrics, opened, printed, tables
 

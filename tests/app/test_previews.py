@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from app import previews
-from app.page_answers import Message, PageAnswers
+from app.hosting import previews
+from app.hosting.page_answers import Message, PageAnswers
 from tests.app.pages import headline, opened
 
 PAGE = b"<html><head><title>Streamlit</title></head></html>"

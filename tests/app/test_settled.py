@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import settled
+from app.fields import settled
 
 
 def _page() -> None:
     import streamlit as st
 
-    from app import settled as asked
+    from app.fields import settled as asked
 
     st.write("meant" if asked.stays("72 GPUs", key="clock") else "not yet")
 

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from app.answers import answered
+from app.parts.answers import answered
 from simulator.errors import RoofcastError
 from simulator.planner.deployment_sweep import SweepAxis, axis_values, sweep_points
 from simulator.planner.replica_setup import scenario_setup

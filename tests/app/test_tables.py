@@ -6,7 +6,7 @@ import pytest
 from pandas.api.types import is_numeric_dtype
 from streamlit.testing.v1 import AppTest
 
-from app.tables import _widths
+from app.parts.tables import _widths
 from simulator.reports.charts.sweep import METRICS
 from simulator.reports.content.document import BEST
 from tests.app.pages import opened, tables

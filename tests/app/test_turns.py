@@ -8,7 +8,7 @@ from threading import Event, Thread
 
 import pytest
 
-from app import turns
+from app.hosting import turns
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from zipfile import ZipFile
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.display import COMMAND_LINE
-from app.uploaded import LARGEST_UPLOADS
+from app.fields.uploaded import LARGEST_UPLOADS
+from app.parts.display import COMMAND_LINE
 from simulator.specs.model.loading import load_model
 from simulator.specs.money.prices import load_prices
 from simulator.specs.profiles import profile_root

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.controls import begun
-from app.display import spread_text
+from app.fields.controls import begun
+from app.parts.display import spread_text
 from simulator.operators.formats.schemes import SCHEME_NAMES
 from simulator.planner.what_if import kv_head_choices
 from tests.app.pages import PAGES, ROOT, captions, headline, metrics, opened, tables

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from app import work
-from app.pipes import Receiver, Sender
-from app.workers import LARGEST_WORKER_BYTES, Crew, _answer_all
+from app.hosting import work
+from app.hosting.pipes import Receiver, Sender
+from app.hosting.workers import LARGEST_WORKER_BYTES, Crew, _answer_all
 from simulator.errors import RoofcastError
 from simulator.planner.gap.records import GapError
 from simulator.specs.question.plan import PlanSpec, plan_spec
@@ -97,7 +97,7 @@ def _refused() -> None:
 
 
 def test_a_worker_whose_server_ends_while_it_starts_ends_quietly() -> None:
-    command, pipe = (sys.executable, "-m", "app.workers"), subprocess.PIPE
+    command, pipe = (sys.executable, "-m", "app.hosting.workers"), subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe) as worker:
         assert worker.stdin is not None
         assert worker.stdout is not None

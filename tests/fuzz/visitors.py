@@ -58,8 +58,8 @@ def uploads() -> list[Case]:
 
 def uploaded(case: Case) -> dict[str, Any]:
     """What the page says of a file, and what it keeps."""
-    from app.own_files import keep_file
-    from app.uploaded import Folder
+    from app.fields.own_files import keep_file
+    from app.fields.uploaded import Folder
 
     name, text = case
     folder = Folder()

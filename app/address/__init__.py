@@ -1,0 +1,1 @@
+"""What an address of the dashboard holds: the question, the pinned baseline, names, and what of it is not answered."""

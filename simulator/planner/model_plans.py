@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from simulator.errors import InfeasibleError, Option, RoofcastError, contradiction, no_effect
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.fleet.records import Fleet
-from simulator.planner.records import total_of
+from simulator.planner.fleet.records import Fleet, Housing, housing_of
+from simulator.planner.records import Platform
 from simulator.records import dataclass
 from simulator.specs.base import Note
 from simulator.specs.question.plan import PlanSpec
@@ -82,9 +82,31 @@ class ModelPlans:
         return tuple((item, item.plan) for item in self.members if item.plan is not None)
 
     @property
+    def housing(self) -> tuple[Housing, ...]:
+        """What all fleets stand in together: those on one kind of accelerator share its servers."""
+        fleets = [plan.best for _, plan in self.planned]
+        found = []
+        for hardware, server in {kind[0].name: kind for fleet in fleets for kind in fleet.kinds}.values():
+            pools = [pool for fleet in fleets for pool in fleet.pools if pool.hardware == hardware.name]
+            counts, sizes = zip(*((pool.replicas + pool.spares, pool.replica.devices) for pool in pools), strict=True)
+            platform = Platform(hardware=hardware, server=server)
+            found.append(housing_of(platform, counts, devices=sizes, round_to=self.spec.round_to))
+        return tuple(found)
+
+    @property
     def devices(self) -> int:
         """Accelerators of all fleets together."""
-        return sum(plan.best.devices for _, plan in self.planned)
+        return sum(item.devices for item in self.housing)
+
+    @property
+    def idle_devices(self) -> int:
+        """Those of them that only fill up servers."""
+        return sum(item.idle_devices for item in self.housing)
+
+    @property
+    def shared_devices(self) -> int:
+        """Idle ones that each fleet in servers of its own would have beside."""
+        return sum(plan.best.idle_devices for _, plan in self.planned) - self.idle_devices
 
     @property
     def planned_rate_per_s(self) -> float:
@@ -94,7 +116,9 @@ class ModelPlans:
     @property
     def cost_per_hour(self) -> float | None:
         """Cost of all fleets together; None where a price is unknown."""
-        return total_of([plan.best.cost.per_hour for _, plan in self.planned])
+        prices = {price.hardware: price.per_hour for _, plan in self.planned for price in plan.best.cost.prices}
+        known = all(plan.best.cost.per_hour is not None for _, plan in self.planned)
+        return sum(item.devices * prices[item.hardware] for item in self.housing) if known else None
 
     @property
     def steps(self) -> tuple[StepDown, ...]:
@@ -162,7 +186,7 @@ def plan_models(spec: PlanSpec, models: Sequence[str], *, plan: Planner) -> Mode
     """``spec`` planned for each of ``models``, written NAME, or NAME=SHARE of the requests for a mix of all of them.
 
     In a mix the router knows which model a request is for, and each fleet takes its share at the same burstiness, with
-    spares of its own.
+    spares of its own; fleets on one kind of accelerator share its servers.
 
     Raises RoofcastError: shares do not sum to one, or a limit of one fleet is given for several.
     Raises InfeasibleError: no model, or one of a mix, has a fleet.

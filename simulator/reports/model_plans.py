@@ -47,7 +47,8 @@ class ModelPlansAnswer(Answer):
         if found.mixed:
             rate = rate_text(found.planned_rate_per_s, "requests")
             shares = [f"for {item.name} ({percent_text(item.share)})" for item in found.members]
-            parts = (f"{count_text(plan.best.devices)} {said}" for plan, said in zip(plans, shares, strict=True))
+            parts = [f"{count_text(plan.best.busy_devices)} {said}" for plan, said in zip(plans, shares, strict=True)]
+            parts += [f"{count_text(found.idle_devices)} idle in whole servers"] if found.idle_devices else []
             hourly = price_text(found.cost_per_hour, self.currency)
             return f"{count_text(found.devices)} GPUs = {' + '.join(parts)}: {hourly}/h for {rate}"
         priced = [pair for pair in found.planned if pair[1].best.cost.per_hour is not None]
@@ -107,6 +108,9 @@ class ModelPlansAnswer(Answer):
 def _table(found: ModelPlans) -> Table:
     """The usual table of fleets behind the names of their models."""
     note = "latencies at the planned peak with the spares down"
+    if found.mixed and found.shared_devices:
+        shared = count_text(found.shared_devices)
+        note = f"each fleet in servers of its own; sharing them saves {shared} idle GPUs; {note}"
     fleets = fleets_table([plan.best for _, plan in found.planned], note=note)
     rows = tuple(row(item.name, *line.cells) for (item, _), line in zip(found.planned, fleets.rows, strict=True))
     return replace(fleets, columns=(*columns("model:"), *fleets.columns), rows=rows)

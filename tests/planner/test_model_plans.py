@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 
 import pytest
 
@@ -42,12 +44,21 @@ def test_formats_are_steps_too() -> None:
     assert note_text(found.steps[0].quality).startswith("as published -> openllm v1 average")
 
 
-def test_a_mix_shares_the_rate_and_sums_its_fleets() -> None:
-    found = plan_models([f"{LARGE}=0.3", f"{SMALL}=0.7"], FIELDS).found
-    assert [planned.demand.planned_rate_per_s for _, planned in found.planned] == pytest.approx([60, 140])
-    assert found.devices == sum(planned.best.devices for _, planned in found.planned)
-    assert found.cost_per_hour == pytest.approx(sum(planned.best.cost.per_hour for _, planned in found.planned))
+@pytest.mark.parametrize("fields", [FIELDS, {**FIELDS, "rate_per_s": 2.0}, {**FIELDS, "round_to": "device"}])
+def test_a_mix_shares_the_rate_and_the_servers_of_its_fleets(fields: dict[str, object]) -> None:
+    answer = plan_models([f"{LARGE}=0.3", f"{SMALL}=0.7"], fields)
+    found, rate = answer.found, fields["rate_per_s"]
+    fleets = [planned.best for _, planned in found.planned]
+    rates = [planned.demand.planned_rate_per_s for _, planned in found.planned]
+    assert rates == pytest.approx([0.3 * rate, 0.7 * rate])
+    busy = sum(fleet.devices - fleet.idle_devices for fleet in fleets)
+    assert found.devices == (busy if "round_to" in fields else 8 * math.ceil(busy / 8))
+    assert found.cost_per_hour == pytest.approx(found.devices * fleets[0].cost.per_device_hour)
     assert found.steps == ()
+    # Two half empty servers are not paid for where one holds both models.
+    assert found.devices < sum(fleet.devices for fleet in fleets) or rate > 2
+    counts = [int(text) for text in re.findall(r"(\d+) (?:GPUs|for|idle)", answer.to_text().split(":")[0])]
+    assert counts[0] == sum(counts[1:]) == found.devices
 
 
 @pytest.mark.usefixtures("few_accelerators")

@@ -308,6 +308,11 @@ class Fleet(Housed):
         """Accelerators that only fill up servers."""
         return sum(item.idle_devices for item in self.housing)
 
+    @property
+    def busy_devices(self) -> int:
+        """Accelerators of its replicas, spares included."""
+        return self.devices - self.idle_devices
+
     def energy_per_output_token_j(self, demand: Demand) -> float:
         """Expected power over the answers at the planned peak [J]."""
         return self.typical_w / (demand.planned_rate_per_s * demand.mix.osl.mean_tokens)

@@ -67,8 +67,8 @@ def bound_text(value_s: float, *, digits: int = 3) -> str:
 
 
 def counted_text(number: int, noun: str) -> str:
-    """``1 replica``, ``3 replicas``, ``3 batches``."""
-    return f"{number} {noun}" + ("" if number == 1 else "es" if noun.endswith("ch") else "s")
+    """``1 replica``, ``3,328 replicas``, ``3 batches``."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "es" if noun.endswith("ch") else "s")
 
 
 def percent_text(fraction: float, *, digits: int | None = None) -> str:

@@ -58,7 +58,7 @@ _HELP = {
     "devices": "All accelerators: replicas, spares and those that only fill up servers.",
     "bought": "Of them beyond what exists, in whole servers; the rent is theirs alone.",
     "per_month": glossary.COST,
-    "per_million_output_tokens": "The share of the bill that answers take, over the tokens that they generate.",
+    "per_million_output_tokens": "The whole bill over the tokens that answers hold, as the command prints it.",
     "power_typical_w": glossary.POWER,
     "ttft_p95_s": f"{glossary.TTFT} {glossary.PERCENTILE}",
     "tpot_p95_s": f"{glossary.TPOT} {glossary.PERCENTILE}",

@@ -58,7 +58,8 @@ def _answer(plan: CapacityPlan) -> Section:
         # The sentence above is of what works side by side.
         simulated = answer.stock_checked_texts(plan)
         checked = "" if simulated and plan.verification is None else checked
-        blocks += [Paragraph(text=text) for text in (*simulated, "A new fleet alone, as if nothing existed:")]
+        alone = f"A new fleet alone, as if nothing existed: {answer.new_fleet_sentence(plan)}"
+        blocks += [Paragraph(text=text) for text in (*simulated, alone)]
     if checked:
         blocks.append(Paragraph(text=checked))
     if plan.rival is not None:

@@ -96,7 +96,8 @@ def test_plan_equals_the_command_line() -> None:
     fleet, shown = document["plan"], metrics(page)
     assert shown["GPUs"] == count_text(fleet["devices"])
     assert shown["Rent per month"] == money_text(fleet["cost"]["per_month"], "USD")
-    assert shown["Per 1M tokens out"] == money_text(fleet["cost"]["per_million_output_tokens"], "USD")
+    # As the command's table and the other pages count it: the whole bill.
+    assert shown["Per 1M tokens out"] == money_text(fleet["cost"]["per_million_output_tokens_all_in"], "USD")
     assert shown["Power"] == watts_text(fleet["power_typical_w"])
     assert shown["TTFT p95"] == seconds_text(fleet["degraded"]["ttft_p95_s"])
     assert headline(page).startswith(f"{fleet['devices']} GPUs ")

@@ -37,7 +37,7 @@ def test_first_line_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
         spare = re.search(r"(\d+) spare replicas? \((\d+) GPUs?\)", line)
         idle = re.search(r"(\d+) idle GPUs?", line)
         assert total == replicas * each + (int(spare[2]) if spare else 0) + (int(idle[1]) if idle else 0)
-        assert re.search(r": \$[\d,.]+/h( \([^)]+\))?, [\d,.]+ kW, limited by \w+", line)
+        assert re.search(r": \$[\d,.]+/h( \([^)]+\))?, [\d,.]+ kW( \([\d,.]+ nameplate\))?, limited by \w+", line)
 
 
 def test_all_forms_tell_the_same(capsys: pytest.CaptureFixture[str]) -> None:

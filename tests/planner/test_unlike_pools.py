@@ -34,7 +34,7 @@ from simulator.reports.content.document import Table
 from simulator.reports.decide.decision import lead_text
 from simulator.reports.formats.files import ReportFormat, render
 from simulator.reports.report import Report, build_report
-from simulator.reports.sections.answer import rival_text
+from simulator.reports.sections.answer import price_blocks, rival_text
 from simulator.reports.studies import gather
 from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.plan_inputs import warning_text
@@ -165,6 +165,16 @@ class TestAnswer:
         for more, words in ((0.0001, "as much"), (0.2, "20 % more. It would be the choice if")):
             said = rival_text(replace(rival, doubt=best.doubt, cost_change=more, break_even_change=more), best)
             assert words in said
+            assert f": {rival.devices} {rival.hardware}" in said  # TPUs are no GPUs
+
+    def test_a_chosen_fleet_that_is_dearer_than_the_next_says_why(self) -> None:
+        ranking = plan().price_ranking
+        assert ranking is not None
+        case = ranking.cases[0]
+        for less, said in ((1.0, True), (-1.0, False)):
+            cases = (replace(case, next_hardware="h100-sxm-80gb", next_cost_per_hour=case.cost_per_hour - less),)
+            shown = price_blocks(replace(plan(), price_ranking=replace(ranking, cases=cases)))[1]
+            assert ("kernels are not measured" in shown.note) is said
 
     def test_each_price_says_whose_it_is(self) -> None:
         names = [item["name"] for item in json.loads(plan_document(plan()))["assumptions"]]

@@ -99,7 +99,9 @@ def test_a_study_is_in_a_report_without_a_place_of_its_own() -> None:
 def test_what_follows_the_answer_of_a_plan_with_stock_is_said_of_a_new_fleet() -> None:
     lines = plan_text(plan(), explain=False).splitlines()
     assert "of them to obtain" in lines[0]
-    assert lines[1] == "A new fleet alone, as if nothing existed:"
+    assert " nameplate), limited by" in lines[1]
+    # What is compared with the next has to be named first.
+    assert lines[1].startswith(f"A new fleet alone, as if nothing existed: {plan().best.devices} GPUs")
     without = plan_capacity(plan().spec.model_copy(update={"stock": ()}))
     assert "as if nothing existed" not in plan_text(without, explain=False)
     for asked, is_said in ((plan(), True), (without, False)):

@@ -48,6 +48,7 @@ def test_prices_keep_their_cents_below_a_thousand(amount: float, shown: str) -> 
 def test_zero_and_one_read_naturally() -> None:
     assert (text.percent_text(0.0), text.percent_text(0.004)) == ("0 %", "0.4 %")
     assert (text.counted_text(1, "replica"), text.counted_text(0, "replica")) == ("1 replica", "0 replicas")
+    assert text.counted_text(3328, "replica") == "3,328 replicas"
     assert (text.kilowatts_text(312000.0), text.kilowatts_text(19550.0)) == ("312", "19.6")
 
 

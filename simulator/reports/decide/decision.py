@@ -139,7 +139,7 @@ def _money(studies: Studies) -> doc.Facts:
     offer, ends = f"no such price in the list {studies.prices.name}", ""
     if cost.per_hour is not None:
         low, high = fleet.ends_of(cost.per_hour)
-        offer, ends = f"price: {offers_text(cost)}", f"80 %: {low:,.0f} to {high:,.0f}"
+        offer, ends = f"price: {offers_text(cost)}", f"80 %: {low:,.2f} to {high:,.2f}"
     rows = (
         ("cost_per_hour", f"an hour, rented {_terms(studies)}", 2, "plan_cost_per_hour", ends),
         ("cost_per_month", "a month, rented", 0, "plan_cost_per_month", offer),

@@ -29,7 +29,7 @@ def device_word(fleet: Fleet) -> str:
 
 
 def _devices(number: int, word: str) -> str:
-    return f"{number} {word.removesuffix('s') if number == 1 else word}"
+    return f"{number:,} {word.removesuffix('s') if number == 1 else word}"
 
 
 def _stock(plan: CapacityPlan) -> StockPlan | None:
@@ -50,18 +50,18 @@ def sentence(plan: CapacityPlan) -> str:
         if measured is not None:
             return measured_sentence(measured, plan.best.cost.currency)
     stock = _stock(plan)
-    return _new_fleet_sentence(plan) if stock is None else _stock_sentence(stock, plan.best.cost.currency)
+    return new_fleet_sentence(plan) if stock is None else _stock_sentence(stock, plan.best.cost.currency)
 
 
 def _existing(share: FleetShare) -> str:
     if not share.from_stock:
         return ""
-    return f", {share.from_stock} of them stock" if share.bought else ", stock"
+    return f", {share.from_stock:,} of them stock" if share.bought else ", stock"
 
 
 def _stock_equation(stock: StockPlan) -> str:
     parts = [
-        f"{say.counted_text(share.replicas, 'replica')} + {share.spares} spare on {share.devices} {share.hardware} "
+        f"{say.counted_text(share.replicas, 'replica')} + {share.spares:,} spare on {share.devices:,} {share.hardware} "
         f"({share.label}{_existing(share)})"
         for share in stock.shares
     ]
@@ -69,7 +69,7 @@ def _stock_equation(stock: StockPlan) -> str:
 
 
 def _to_obtain_text(stock: StockPlan) -> str:
-    return f"{stock.devices} GPUs, {stock.bought} of them to obtain"
+    return f"{stock.devices:,} GPUs, {stock.bought:,} of them to obtain"
 
 
 def _stock_sentence(stock: StockPlan, currency: str) -> str:
@@ -77,7 +77,8 @@ def _stock_sentence(stock: StockPlan, currency: str) -> str:
     return f"{_stock_equation(stock)}: {cost}/h, {power} kW"
 
 
-def _new_fleet_sentence(plan: CapacityPlan) -> str:
+def new_fleet_sentence(plan: CapacityPlan) -> str:
+    """:func:`sentence` of the recommended fleet without what exists."""
     fleet, word = plan.best, device_word(plan.best)
     parts = _pool_parts(fleet, word=word)
     if fleet.idle_devices:
@@ -88,9 +89,11 @@ def _new_fleet_sentence(plan: CapacityPlan) -> str:
     sure = (
         "" if len({*ends, fleet.devices}) == 1 else f" ({say.range_text(ends, say.count_text)} in four draws of five)"
     )
+    # Rooms and --max-power-kw go by the nameplate.
+    nameplate = f" ({say.kilowatts_text(fleet.maximum_w)} nameplate)" if fleet.maximum_w > fleet.typical_w else ""
     return (
         f"{_devices(fleet.devices, word)}{sure} = {' + '.join(parts)}: {cost}, "
-        f"{say.kilowatts_text(fleet.typical_w)} kW, limited by {resource_text(fleet.limit)}"
+        f"{say.kilowatts_text(fleet.typical_w)} kW{nameplate}, limited by {resource_text(fleet.limit)}"
     )
 
 
@@ -107,9 +110,8 @@ def _pool_parts(fleet: Fleet, *, word: str) -> list[str]:
         name = say.counted_text(pool.replicas, f"{pool.role} replica".strip())
         parts.append(f"{name} x {pool.replica.devices} {pool.hardware} ({pool.label})")
         if pool.spares:
-            shown = (
-                f"{pool.spares} spare for {pool.role}" if pool.role else say.counted_text(pool.spares, "spare replica")
-            )
+            shown = say.counted_text(pool.spares, "spare replica")
+            shown = f"{pool.spares:,} spare for {pool.role}" if pool.role else shown
             spare.append(f"{shown} ({_devices(pool.spare_devices, word)})")
     return [*parts, *spare]
 
@@ -121,10 +123,10 @@ def replicas_text(fleet: Fleet) -> str:
 
 def rival_text(rival: Rival, best: Fleet) -> str:
     """What stands beside the chosen fleet, and what would make it the choice."""
-    word, currency = "GPU" if rival.devices == 1 else "GPUs", best.cost.currency
+    currency = best.cost.currency
     share, dearer = say.percent_text(abs(rival.cost_change)), rival.cost_change >= 0
     price = say.price_text(rival.cost_per_hour, currency)
-    fleet = f"{rival.devices:,} {word} {rival.hardware} ({rival.label}) at {price}/h"
+    fleet = f"{rival.devices:,} {rival.hardware} ({rival.label}) at {price}/h"
     first, once = f"Next: {fleet}, {share} more.", ""
     if share == say.percent_text(0.0) and rival.doubt == best.doubt:
         return f"Next: {fleet}, as much: at other prices it would be the choice."
@@ -246,8 +248,10 @@ def price_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
         )
         rival = (case.next_hardware or doc.EMPTY, doc.price(case.next_cost_per_hour), doc.count(case.priced))
         rows.append((*chosen, *rival))
+    doubted = any((case.next_cost_per_hour or case.cost_per_hour) < case.cost_per_hour for case in found.cases)
+    note = "Where the next costs less: its kernels are not measured, which counts against it." if doubted else ""
     heads = "Prices: | Chosen:: | Devices | cost/h | Next: | cost/h then | Options priced"
-    cases = doc.table("price_ranking", "The choice at other prices", heads, rows)
+    cases = doc.table("price_ranking", "The choice at other prices", heads, rows, note=note)
     lines = ranking_texts(found, plan.best)
     return (doc.Paragraph(text=steady_text(found)), cases, *((doc.Bullets(items=lines),) if lines else ()))
 
@@ -263,7 +267,7 @@ def _cost(fleet: Fleet) -> tuple[say.Quantity, say.Quantity]:
     month = figure("per_month", "Rent per month", cost.per_month)
     if answers_at_once([fleet]):
         return (month, figure("per_million_requests", "Per 1M requests", cost.per_million_requests))
-    return (month, figure("per_million_output_tokens", "Per 1M tokens out", cost.per_million_output_tokens))
+    return (month, figure("per_million_output_tokens", "Per 1M tokens out", cost.per_million_output_tokens_all_in))
 
 
 def plan_figures(plan: CapacityPlan, *, ranges: LatencyRange | None = None) -> tuple[say.Quantity, ...]:
@@ -301,14 +305,9 @@ def plan_headline(plan: CapacityPlan) -> str:
     fleet, stock = plan.best, _stock(plan)
     monthly = fleet.cost.per_month if stock is None else stock.cost_per_month
     paid = "price unknown" if monthly is None else f"{say.money_text(monthly, fleet.cost.currency)} a month"
-    needed = f"{_fleet_text(fleet)} ({fleet.hardware})" if stock is None else f"{_to_obtain_text(stock)},"
+    new = f"{_devices(fleet.devices, device_word(fleet))} ({fleet.hardware})"
+    needed = new if stock is None else f"{_to_obtain_text(stock)},"
     return f"{needed} for {say.demand_text(plan.demand)}: {paid}"
-
-
-def _fleet_text(fleet: Fleet) -> str:
-    """``1,296 GPUs``."""
-    word = device_word(fleet)
-    return f"{say.count_text(fleet.devices)} {word.removesuffix('s') if fleet.devices == 1 else word}"
 
 
 def fleet_equation(plan: CapacityPlan) -> str:
@@ -326,7 +325,7 @@ def fleet_equation(plan: CapacityPlan) -> str:
         parts.append(f"{' and '.join(spares)} spare")
     if fleet.idle_devices:
         parts.append(f"{say.count_text(fleet.idle_devices)} idle in whole servers")
-    return f"{_fleet_text(fleet)} = {' + '.join(parts)}"
+    return f"{_devices(fleet.devices, device_word(fleet))} = {' + '.join(parts)}"
 
 
 def covered_text(finalists: Finalists) -> str:

@@ -307,15 +307,12 @@ def breaks_first(question: Question, sized: Sized) -> tuple[BreaksFirst, ...]:
         exponent = log(own) / elasticity if elasticity > 0 else inf
         margin = exp(exponent) - 1 if exponent < _LARGEST_EXPONENT else inf
         found.append((name, min([margin, *(other - 1 for other in beside)])))
-    lost = (slack - 1) / slack
     details = {
         "request rate": Note("more_requests"),
         "step time": Note("slower_steps", {"margin": exp(DEVIATE_80 * kept.log_sigma) - 1}),
         "prompt length": Note("longer_prompts"),
         "answer length": Note("longer_answers"),
-        "replicas": Note("fewer_replicas", {"of_pool": bool(others)}),
     }
-    found.append(("replicas", lost))
     return tuple(
         BreaksFirst(name=name, margin=margin, detail=details[name])
         for name, margin in sorted(found, key=lambda item: item[1])

@@ -61,6 +61,28 @@ class Pool:
         return alike * average_power_w(self.deployment, phases=steps, busy_fraction=busy_fraction)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolUse:
+    """Two pools of a run, and the shares of the time in which replicas of each compute.
+
+    link, transfer_s : what carries a cache between them, and how long on average, waiting included [s]
+    """
+
+    prefill: Pool
+    decode: Pool
+    prefill_busy_fraction: float
+    decode_busy_fraction: float
+    link: str
+    transfer_s: float
+
+    def powers_w(self, prefill: PhaseEstimate, decode: PhaseEstimate) -> tuple[float, float]:
+        """Mean power of all devices of each pool [W]."""
+        return (
+            self.prefill.power_w(prefill, busy_fraction=self.prefill_busy_fraction),
+            self.decode.power_w(decode, busy_fraction=self.decode_busy_fraction),
+        )
+
+
 _ALIKE = 1.02
 """Ratio of two pools' sizes over the fleet's up to which a group stands for it."""
 

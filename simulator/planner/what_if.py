@@ -73,19 +73,14 @@ def accelerators(result: ScenarioResult) -> tuple[tuple[str, int], ...]:
     """Kinds of accelerators that a scenario runs on and how many of each: of its replicas, or of all of its pools."""
     run, own = result.run, result.deployment
     name, each = own.hardware.name, own.parallelism.devices
-    if isinstance(run, UniformRun):
-        use = run.pools
-        if use is None:
-            return ((name, each * result.scenario.replicas),)
-        return ((name, use.prefill_replicas * use.prefill.parallelism.devices + use.decode_replicas * each),)
     found = [(name, each * result.scenario.replicas)]
     if run.pools is not None:
-        prefill, decode = run.pools.pools.prefill, run.pools.pools.decode
+        prefill, decode = run.pools.prefill, run.pools.decode
         found = [(name, prefill.devices + decode.replicas * each)]
         if decode.attention_ffn is not None:
             ffn = decode.attention_ffn.ffn
             found.append((ffn.hardware.name, decode.devices - decode.replicas * each))
-    if run.encoders is not None:
+    if not isinstance(run, UniformRun) and run.encoders is not None:
         found.append((run.encoders.hardware, run.encoders.devices))
     return tuple(found)
 

@@ -62,10 +62,10 @@ def test_the_first_token_comes_with_the_cache() -> None:
     moved_bytes = 1000 * memory_plan(prefill.deployment).kv_bytes_per_token
     link_s = moved_bytes / prefill.deployment.hardware.scale_up.bytes_per_s_per_direction
     moved_s = link_s + HAND_OVER_S
-    assert found.transfer_mean_s == pytest.approx(moved_s)
+    assert found.use.transfer_s == pytest.approx(moved_s)
     nobody = serve_disaggregated(requests(3, gap_s=5.0, output=1), ServedPools(prefill=prefill, decode=decode))
     assert found.result.overall.ttft.mean_s == pytest.approx(nobody.result.overall.ttft.mean_s + moved_s)
-    assert nobody.transfer_mean_s == 0
+    assert nobody.use.transfer_s == 0
 
 
 def test_requests_are_conserved_and_times_are_in_order() -> None:
@@ -154,7 +154,7 @@ def test_each_pool_of_a_loop_has_degrees_of_its_own() -> None:
     run = answer(loop(model="qwen3-30b-a3b", disaggregation={**pools_of, "decode_ep_size": 2})).run
     assert isinstance(run, UniformRun)
     assert run.pools is not None
-    assert run.pools.prefill.parallelism == ParallelismSpec(tp_size=2)
+    assert run.pools.prefill.deployment.parallelism == ParallelismSpec(tp_size=2)
     assert run.ranks == 2
 
 

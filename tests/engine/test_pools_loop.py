@@ -10,7 +10,7 @@ import pytest
 from simulator.engine.pools import HAND_OVER_S
 from simulator.engine.uniform.loop_requests import LoopLengths
 from simulator.engine.uniform.loops import closed_loop
-from simulator.engine.uniform.pools_loop import disaggregated_loop, loop_pools_powers_w
+from simulator.engine.uniform.pools_loop import disaggregated_loop
 from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
@@ -138,13 +138,13 @@ def test_an_answer_of_one_token_ends_in_the_prefill_pool() -> None:
 def test_power_lies_between_idle_and_the_limit_of_all_devices_and_grows_with_work() -> None:
     found = loop(64, prefills=2)
     assert found.pools is not None
-    prefill_w, decode_w = loop_pools_powers_w(found, found.pools, decode=replica())
+    prefill_w, decode_w = found.pools.powers_w(found.prefill, found.decode or found.prefill)
     idle_w, tdp_w = load_hardware("h100").idle_w, load_hardware("h100").tdp_w
     assert 2 * idle_w < prefill_w <= 2 * tdp_w
     assert idle_w < decode_w <= tdp_w
     quiet = loop(1, prefills=2)
     assert quiet.pools is not None
-    assert loop_pools_powers_w(quiet, quiet.pools, decode=replica())[0] < prefill_w
+    assert quiet.pools.powers_w(quiet.prefill, quiet.decode or quiet.prefill)[0] < prefill_w
 
 
 def test_pools_beyond_one_domain_are_refused_on_its_link() -> None:

@@ -233,21 +233,10 @@ def _load(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Serv
 
 def _powers_w(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> tuple[float, ...]:
     """Mean power of all devices, or of those of the prefill and of the decode pool [W]."""
-    stages = deployment.parallelism.pp_size
-    if not isinstance(run, UniformRun) and run.pools is not None:
-        pools = run.pools.pools
-        stages = pools.decode.deployment.parallelism.pp_size
-        return (
-            pools.prefill.power_w(run.prefill, busy_fraction=min(run.pools.prefill_busy_fraction, 1.0)),
-            pools.decode.power_w(run.decode or run.prefill, busy_fraction=run.busy_fraction(stages=stages)),
-        )
-    if isinstance(run, UniformRun) and run.pools is not None:
-        from simulator.engine.uniform.pools_loop import loop_pools_powers_w
-
-        return loop_pools_powers_w(run, run.pools, decode=deployment)
+    if run.pools is not None:
+        return run.pools.powers_w(run.prefill, run.decode or run.prefill)
     phases = tuple((phase.weights, phase.estimate) for phase in (run.prefill, run.decode) if phase is not None)
-    busy = run.busy_fraction if isinstance(run, UniformRun) else run.busy_fraction(stages=stages)
-    return (scenario.replicas * average_power_w(deployment, phases=phases, busy_fraction=busy),)
+    return (scenario.replicas * average_power_w(deployment, phases=phases, busy_fraction=run.busy_fraction),)
 
 
 def _running(run: UniformRun | ServedRun) -> float:

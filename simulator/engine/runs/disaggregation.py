@@ -18,7 +18,7 @@ from simulator.engine.encoders import EncoderPool, at_scale
 from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.simulation import simulate_requests
 from simulator.engine.events.state import BUSY_S
-from simulator.engine.pools import HAND_OVER_S, Pool, token_transfer_s, transfer_ends_s, transfer_link
+from simulator.engine.pools import HAND_OVER_S, Pool, PoolUse, token_transfer_s, transfer_ends_s, transfer_link
 from simulator.engine.runs import serving
 from simulator.engine.runs.kv_tiers import TierUse, tier_uses
 from simulator.engine.runs.metrics import ServeResult, serve_result
@@ -68,18 +68,13 @@ class ServedPools:
 class DisaggregatedResult:
     """What clients see, with the engine figures of the decode pool; and what the other parts do.
 
-    prefill_busy_fraction : share of the time in which a prefill replica computes
-    transfer_mean_s : from the end of a prefill to the queue of the decode pool, waiting for the link and the hand-over
-        included [s]
-    link : which link it was, link_busy_fraction : share of the time in which it is taken
+    use : of both pools; a transfer is from the end of a prefill to the queue of the decode pool, hand-over included
+    link_busy_fraction : share of the time in which the link is taken
     kv_tiers : what prompts found in the tiers of the prefill pool
     """
 
     result: ServeResult
-    pools: ServedPools
-    prefill_busy_fraction: float
-    transfer_mean_s: float
-    link: str
+    use: PoolUse
     link_busy_fraction: float
     kv_tiers: tuple[TierUse, ...] = ()
 
@@ -237,19 +232,25 @@ def serve_disaggregated(
     run = _joined_run(requests, outcome, taken=taken, first=first, transfers=transfers, second=second)
     last_s = float(np.nanmax(run.records.finish_s, initial=0.0))
     prefill_s = max(last_s, float(requests.stage_end_s[-1])) * first_settings.replicas
-    return DisaggregatedResult(
-        result=serve_result(
-            requests,
-            run,
-            kv_blocks=second_settings.kv_blocks,
-            replicas=second_settings.replicas,
-            timeout_s=timeout_s,
-            objectives=objectives,
-        ),
-        pools=pools,
-        prefill_busy_fraction=float(first.usage[:, BUSY_S].sum()) / prefill_s,
-        transfer_mean_s=float(np.mean(transfers.arrived_s - transfers.ready_s)) if second is not None else 0.0,
+    result = serve_result(
+        requests,
+        run,
+        kv_blocks=second_settings.kv_blocks,
+        replicas=second_settings.replicas,
+        timeout_s=timeout_s,
+        objectives=objectives,
+    )
+    use = PoolUse(
+        prefill=prefill,
+        decode=decode,
+        prefill_busy_fraction=min(float(first.usage[:, BUSY_S].sum()) / prefill_s, 1.0),
+        decode_busy_fraction=result.device_busy_fraction(stages=decode.deployment.parallelism.pp_size),
         link=link_name,
+        transfer_s=float(np.mean(transfers.arrived_s - transfers.ready_s)) if second is not None else 0.0,
+    )
+    return DisaggregatedResult(
+        result=result,
+        use=use,
         link_busy_fraction=transfers.link_s / prefill_s,
         kv_tiers=tier_uses(prefill.deployment, first_settings, prompts, first),
     )

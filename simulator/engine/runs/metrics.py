@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.events.arrays import SimulationRun
-from simulator.engine.events.state import BLOCK_S, BUSY_S, PREEMPTIONS, SEQUENCE_S
+from simulator.engine.events.state import BLOCK_S, BUSY_S, PREEMPTIONS, SEQUENCE_S, WORK_S
 from simulator.kernels.timing import Range
 from simulator.records import FLAT, dataclass
 from simulator.specs.question.plan_values import ObjectiveSpec
@@ -182,6 +182,12 @@ class ServeResult:
     overall: StageResult
     requests: Requests
     run: SimulationRun
+
+    def device_busy_fraction(self, *, stages: int) -> float:
+        """Share of the time in which a device works: in a pipeline less than some step runs, for each works alone."""
+        busy = self.overall.busy_fraction
+        usage = self.run.usage.sum(axis=0)
+        return busy if stages == 1 or not busy else min(busy * float(usage[WORK_S] / usage[BUSY_S]) / stages, 1.0)
 
 
 def summarise(values_s: Floats) -> LatencySummary:

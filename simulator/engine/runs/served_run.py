@@ -8,17 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.engine.encoders import EncoderPool, EncoderUse
-from simulator.engine.events.state import BUSY_S, TRACE_START_S, TRACE_USED, WORK_S
-from simulator.engine.pools import HAND_OVER_S
+from simulator.engine.events.state import TRACE_START_S, TRACE_USED
+from simulator.engine.pools import HAND_OVER_S, PoolUse
 from simulator.engine.runs import scenario_setup, serving
 from simulator.engine.runs.attention_ffn import AttentionFfnUse, attention_ffn_of, attention_ffn_use
-from simulator.engine.runs.disaggregation import (
-    DisaggregatedResult,
-    Served,
-    ServedPools,
-    serve_disaggregated,
-    served_pools,
-)
+from simulator.engine.runs.disaggregation import Served, ServedPools, serve_disaggregated, served_pools
 from simulator.engine.runs.intervals import ServeInterval, phase_sigmas, repeated_interval, step_sigma, with_intervals
 from simulator.engine.runs.kv_tiers import TierUse
 from simulator.engine.runs.metrics import ServeResult
@@ -42,6 +36,7 @@ class ServedRun:
 
     result : the event simulation; prefill, decode : a typical step of each phase (one case)
     interval : 80 % intervals by stage, None where they were not asked for
+    busy_fraction : share of the time in which a device works, of pools one that decodes
     pools : where prefill and decode have replicas of their own, what each does; then there is one "replica" of both
     kv_tiers : with tiers below the device, what requests found there and on it; encoders : what a pool of them does
     attention_ffn : of a decode pool whose experts have devices of their own
@@ -53,8 +48,9 @@ class ServedRun:
     decode: PhaseEstimate | None
     memory: MemoryPlan
     notes: tuple[Note, ...]
+    busy_fraction: float
     interval: ServeInterval | None = None
-    pools: DisaggregatedResult | None = None
+    pools: PoolUse | None = None
     kv_tiers: tuple[TierUse, ...] = ()
     encoders: EncoderUse | None = None
     attention_ffn: AttentionFfnUse | None = None
@@ -62,7 +58,7 @@ class ServedRun:
     @property
     def decoding_trace(self) -> Floats:
         """Steps of the first replica that decodes, where they were kept."""
-        ahead = self.pools.pools.prefill if self.pools else None
+        ahead = self.pools.prefill if self.pools else None
         return self.result.run.trace[ahead.replicas * ahead.deployment.parallelism.dp_size if ahead else 0]
 
     @property
@@ -100,7 +96,7 @@ class ServedRun:
             float(np.mean((moment - arrival_s)[done]))
             for moment in (records.admitted_s, records.first_token_s, records.finish_s)
         )
-        transfer_s = 0.0 if self.pools is None else self.pools.transfer_mean_s
+        transfer_s = 0.0 if self.pools is None else self.pools.transfer_s
         return waits_of(
             self.prefill, self.decode, first_s=first_s, whole_s=whole_s, queue_s=queue_s, transfer_s=transfer_s
         )
@@ -120,12 +116,6 @@ class ServedRun:
         """Prompt and generated tokens per second and replica."""
         prompts = float(np.mean(self.result.requests.prompt_tokens)) * self.requests_per_s
         return self.output_tokens_per_s + prompts
-
-    def busy_fraction(self, *, stages: int) -> float:
-        """Share of the time in which a device works: in a pipeline less than some step runs, for each works alone."""
-        busy = self.result.overall.busy_fraction
-        usage = self.result.run.usage.sum(axis=0)
-        return busy if stages == 1 or not busy else min(busy * float(usage[WORK_S] / usage[BUSY_S]) / stages, 1.0)
 
 
 def ping_pong_phase(parts: AttentionFfn, result: ServeResult) -> tuple[PhaseEstimate, AttentionFfnUse]:
@@ -192,7 +182,8 @@ def _run(
     memory: MemoryPlan,
     interval: ServeInterval | None,
     notes: tuple[Note, ...],
-    pools: DisaggregatedResult | None = None,
+    busy_fraction: float,
+    pools: PoolUse | None = None,
     tiers: tuple[TierUse, ...] = (),
     encoders: EncoderPool | None = None,
     attention_ffn: AttentionFfnUse | None = None,
@@ -205,6 +196,7 @@ def _run(
         decode=phases[1],
         memory=memory,
         notes=(*serve_notes(result), *notes, *(() if use is None else (Note("encoders", {"use": use}),))),
+        busy_fraction=busy_fraction,
         interval=interval,
         pools=pools,
         kv_tiers=tiers,
@@ -268,6 +260,7 @@ def served_run(
         memory=memory,
         interval=_replicas_interval(served, result, workload=workload, phases=phases) if options.intervals else None,
         notes=speculation_notes(deployment, phases[1], memory),
+        busy_fraction=result.device_busy_fraction(stages=deployment.parallelism.pp_size),
         tiers=serving.tiers_of_run(deployment, result, tables=served.tables, replicas=replicas),
         encoders=options.encoders,
     )
@@ -284,19 +277,22 @@ def disaggregated_run(pools: ServedPools, *, workload: WorkloadSpec, options: sc
     if after is not None:
         decoding, use = ping_pong_phase(after, found.result)
     phases = serving.typical_steps(prefill, found.result)[0], decoding
+    served = {"use": found.use, "link_busy_fraction": found.link_busy_fraction}
+    served |= {"apart": use is not None, "hand_over_s": HAND_OVER_S}
     return _run(
         found.result,
         replicas=1,
         phases=phases,
         memory=memory_plan(decode),
-        interval=_pools_interval(found, workload=workload, phases=phases) if options.intervals else None,
+        interval=_pools_interval(pools, found.result, workload=workload, phases=phases) if options.intervals else None,
         notes=(
-            Note("pools_served", {"pools": found, "apart": use is not None, "hand_over_s": HAND_OVER_S}),
+            Note("pools_served", served),
             Note("decode_pool_shown"),
             *(() if use is None else (Note("attention_ffn", {"use": use}),)),
         ),
+        busy_fraction=found.use.decode_busy_fraction,
         attention_ffn=use,
-        pools=found,
+        pools=found.use,
         tiers=found.kv_tiers,
         encoders=pools.encoders,
     )
@@ -341,20 +337,24 @@ def _replicas_interval(
 
 
 def _pools_interval(
-    run: DisaggregatedResult, *, workload: WorkloadSpec, phases: tuple[PhaseEstimate, PhaseEstimate | None]
+    pools: ServedPools,
+    result: ServeResult,
+    *,
+    workload: WorkloadSpec,
+    phases: tuple[PhaseEstimate, PhaseEstimate | None],
 ) -> ServeInterval:
     """80 % interval of a workload on two pools whose steps err together; leaves out errors of the link between them."""
-    pools, deployment = run.pools, run.pools.prefill.deployment
-    spread = _spread_of(deployment, run.result)
+    deployment = pools.prefill.deployment
+    spread = _spread_of(deployment, result)
     sigmas = phase_sigmas(prefill=phases[0], decode=phases[1], spread=spread)
     larger = max(sigmas)
 
     def rerun(factor: float) -> ServeResult:
         ahead, after = (factor ** (sigma / larger) if larger > 0 else factor for sigma in sigmas)
-        return pools.at_scale(ahead, decode_scale=after).run(run.result.requests)
+        return pools.at_scale(ahead, decode_scale=after).run(result.requests)
 
     return repeated_interval(
-        run.result,
+        result,
         log_sigma=larger,
         spread=spread,
         rerun=rerun,

@@ -7,10 +7,10 @@ from math import inf
 
 import numpy as np
 
-from simulator.engine.pools import HAND_OVER_S, Pool, token_transfer_s, transfer_link
+from simulator.engine.pools import HAND_OVER_S, Pool, PoolUse, token_transfer_s, transfer_link
 from simulator.engine.uniform import loops
 from simulator.engine.uniform.loop_requests import LoopDemand, LoopLengths
-from simulator.engine.uniform.record import PoolUse, UniformRun
+from simulator.engine.uniform.record import UniformRun
 from simulator.engine.uniform.simulation import Engine, simulate_loop
 from simulator.engine.uniform.steps import PhaseEstimate, prefill_phase
 from simulator.phases.deployment import Deployment
@@ -73,17 +73,15 @@ def disaggregated_loop(
     )
     span_s = float(records.finish_s.max())
     use = PoolUse(
-        prefill=prefill,
-        prefill_replicas=spec.prefill_replicas,
-        decode_replicas=spec.decode_replicas,
+        prefill=pools[0],
+        decode=pools[1],
         prefill_busy_fraction=_busy(first, span_s=span_s),
         decode_busy_fraction=_busy(second, span_s=span_s),
         link=link,
         transfer_s=float(demand.isl_tokens.mean()) * token_s,
     )
     copies = spec.decode_replicas
-    of_pools = {"use": use, "prefill": pools[0], "decode": pools[1], "hand_over_s": HAND_OVER_S}
-    notes = (Note("pools_loop", of_pools), Note("decode_pool_shown"))
+    notes = (Note("pools_loop", {"use": use, "hand_over_s": HAND_OVER_S}), Note("decode_pool_shown"))
     run = loops.run_record(after, demand=demand, records=records, lengths=lengths, copies=copies, notes=notes)
     return replace(run, prefill=_prompt(ahead, lengths=lengths), pools=use)
 
@@ -92,13 +90,3 @@ def _prompt(replica: loops.LoopReplica, *, lengths: LoopLengths) -> PhaseEstimat
     """A mean prompt alone."""
     isl = lengths.mean_isl_tokens
     return prefill_phase(replica.deployment, sequences=1, isl_tokens=isl, limit_tokens=replica.step_tokens)
-
-
-def loop_pools_powers_w(run: UniformRun, use: PoolUse, *, decode: Deployment) -> tuple[float, float]:
-    """Mean power of all devices of the prefill and of the decode pool [W]."""
-    ahead = Pool(deployment=use.prefill, replicas=use.prefill_replicas)
-    after = Pool(deployment=decode, replicas=use.decode_replicas)
-    return (
-        ahead.power_w(run.prefill, busy_fraction=use.prefill_busy_fraction),
-        after.power_w(run.decode or run.prefill, busy_fraction=use.decode_busy_fraction),
-    )

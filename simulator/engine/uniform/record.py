@@ -8,6 +8,7 @@ from math import ceil
 
 import numpy as np
 
+from simulator.engine.pools import PoolUse
 from simulator.engine.uniform.loop_requests import LoopDemand, LoopRecords
 from simulator.engine.uniform.steps import PhaseEstimate, decode_phase, prefill_phase
 from simulator.errors import InfeasibleError
@@ -63,22 +64,6 @@ def request_tpot_s(demand: LoopDemand, records: LoopRecords) -> Array:
     return span_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolUse:
-    """The prefill pool of a disaggregated run, and the shares of the time in which replicas of both pools compute.
-
-    link, transfer_s : what carries a cache between the pools, and how long for a mean prompt [s]
-    """
-
-    prefill: Deployment
-    prefill_replicas: int
-    decode_replicas: int
-    prefill_busy_fraction: float
-    decode_busy_fraction: float
-    link: str
-    transfer_s: float
-
-
 def waits_of(
     prefill: PhaseEstimate,
     decode: PhaseEstimate | None,
@@ -124,7 +109,7 @@ class UniformRun:
     isl_tokens, osl_tokens : means
     ranks : attention-data-parallel ranks that the throughput includes; 1 of a run that was computed for one of several
     spread, steady_requests_per_s : of closed loops alone: percentiles, and the rate between first and last round
-    pools : the prefill pool where decode has one of its own; throughput is then that of both pools together
+    pools : where prefill and decode have replicas of their own; throughput is then that of both pools together
     busy_fraction : share of the time in which a device works, less than 1 where pipeline stages wait for each other
     """
 

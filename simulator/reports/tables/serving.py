@@ -283,7 +283,7 @@ def _title(answered: ScenarioResult, run: ServedRun) -> str:
     if run.pools is None:
         setup = setup_text(answered.deployment, replicas=answered.scenario.replicas)
     else:
-        setup = pools_setup_text(run.pools.pools.prefill, run.pools.pools.decode)
+        setup = pools_setup_text(run.pools.prefill, run.pools.decode)
     return f"{setup}; {cache}, weights {say.bytes_text(run.memory.weights_bytes)} a device"
 
 

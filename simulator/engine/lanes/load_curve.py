@@ -17,6 +17,7 @@ from simulator.engine.lanes.pricing import (
     LaneCosts,
     NodeSteps,
     Places,
+    PricedNodes,
     PromptCosts,
     StepTimes,
     node_steps,
@@ -32,6 +33,7 @@ from simulator.records import dataclass
 from simulator.traffic.lengths import Array, RequestMix
 
 _TINY = float(np.finfo(np.float64).tiny)
+_LEAST_SHARE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,17 +116,12 @@ class LaneSteps:
         """The load curve from the times of the cases of ``at.step`` (see ``lane_step_s``) [s]. Costs of prompts are
         expectations over the tokens that meet in a step, because a step's time is convex in them."""
         if self.limits.ranks > 1:
-            from simulator.engine.lanes.ranks import in_step
-
-            curve = replace(self, limits=replace(self.limits, ranks=1)).curve(seconds[0])
-            return in_step(curve, self, seconds, prompt_costs)
+            return self.in_step(seconds)
         steps, new_tokens, stages = self.at, self.mix.new_prompt_tokens, self.limits.stages
         priced = alone = stage = steps.priced(seconds if stages == 1 else seconds[0])
         if stages > 1:
-            from simulator.engine.lanes.pipeline import beside_others
-
             stage = steps.priced(seconds[1])
-            priced = beside_others(alone, stage)
+            priced = _beside_others(alone, stage)
         nodes, every, plain_s = steps.nodes, np.arange(self.slots + 1.0, dtype=np.float64), priced.plain_s
         added_s = np.maximum(priced.shared_s - priced.beside_s, 0.0)
         mean_added_s, mean_tokens = SIZE_WEIGHTS @ added_s, SIZE_WEIGHTS @ steps.size_tokens
@@ -134,15 +131,15 @@ class LaneSteps:
         own_s = delay_s = prompts_s * new_tokens / all_tokens
         delaying = np.ones_like(own_s)
         if stages > 1 and self.mix.decode_steps > 0:
-            from simulator.engine.lanes.pipeline import in_rounds  # not needed without stages
-
-            plain_s, delay_s, delaying = in_rounds(self, alone, stage, plain_s, own_s, prompt_costs)
+            plain_s, delay_s, delaying = self._in_rounds(alone, stage, plain_s, own_s)
         full_prompt_s = (stage.full_s + (self.limits.round_steps - 1) * stage.beside_s) * new_tokens / steps.room_tokens
         room_tokens, slots_used = self.limits.room_tokens(every), 1.0
         if self.limits.whole_prompts:
             from simulator.engine.lanes.whole_prompts import in_line  # not needed where prompts are split
 
-            waiting, taken, slots_used = in_line(self)
+            waiting, taken, slots_used = in_line(
+                self.mix, nodes, limits=self.limits, slots=self.slots, room_tokens=steps.room_tokens
+            )
             full_prompt_s = full_prompt_s + waiting * plain_s
             room_tokens = new_tokens / np.interp(every, nodes, taken)
         return LoadCurve(
@@ -161,6 +158,75 @@ class LaneSteps:
             costs=prompt_costs(priced),
             nodes=nodes,
         )
+
+    def _in_rounds(
+        self, alone: PricedNodes, stage: PricedNodes, plain_s: Array, own_s: Array
+    ) -> tuple[Array, Array, Array]:
+        """Rounds of pipeline steps, priced through all stages and for one of them: one without prompts, which was
+        ``plain_s``, what a prompt of ``own_s`` delays [s], and the share of its own time that this is."""
+        from simulator.engine.lanes.pipeline import pipeline  # not needed without stages
+
+        nodes, stages, own, ahead = self.at.nodes, self.limits.stages, prompt_costs(alone), prompt_costs(stage)
+        rounds = pipeline(
+            mix=self.mix,
+            stages=stages,
+            sequences=nodes,
+            plain_s=(alone.plain_s, stage.plain_s),
+            tokens=own.tokens,
+            added_s=(own.together_s, ahead.together_s),
+            apart=self.at.apart,
+        )
+        # Never quite hidden: a share of nothing would say nothing of what it is a share of.
+        delay_s = np.maximum(rounds.delay_s(), _LEAST_SHARE * own_s)
+        delay_s[0] = own_s[0]
+        plain_s = np.where(nodes > stages, rounds.plain_s().mean(axis=0), plain_s)
+        return plain_s, delay_s, np.where(own_s > 0, np.minimum(delay_s / np.maximum(own_s, _TINY), 1.0), 1.0)
+
+    def in_step(self, seconds: Array) -> LoadCurve:
+        """The curve of one rank that steps with others; ``seconds`` [2, cases]: of a step, and its shared part [s]."""
+        alone = replace(self, limits=replace(self.limits, ranks=1)).curve(seconds[0])
+        if self.slots == 0:
+            return alone
+        from simulator.engine.lanes.ranks import RankSteps, prompts_in_step, shared_by_tokens
+
+        sequence_tokens = self.limits.sequence_tokens
+        own, shared = self.at.priced(seconds[0] - seconds[1]), self.at.priced(seconds[1])
+        group = RankSteps(
+            mix=self.mix,
+            ranks=self.limits.ranks,
+            own=own,
+            own_costs=prompt_costs(own),
+            shared=shared_by_tokens(shared, prompt_costs(shared), sequence_tokens=sequence_tokens),
+            sequence_tokens=sequence_tokens,
+            apart=self.at.apart,
+        )
+        if self.mix.decode_steps == 0:
+            together = prompts_in_step(group, budget=float(self.limits.batched_tokens))
+            return replace(alone, ranks=self.limits.ranks, costs=group.costs(), together=together)
+        found = group.taken_together()
+
+        def at(values: Array) -> Array:
+            return np.interp(np.arange(self.slots + 1), group.nodes, values)
+
+        return replace(
+            alone,
+            limits=self.limits,
+            decode_s=at(found.plain_s),
+            prefill_s=at(found.delay_s),
+            prompt_step_tokens=at(found.step_tokens),
+            size_variance=at(found.size_variance),
+            costs=group.costs(),
+        )
+
+
+def _beside_others(alone: PricedNodes, stage: PricedNodes) -> PricedNodes:
+    """Steps of a pipeline: until each stage has served all under way, and one with prompts as long at least."""
+    plain_s = np.maximum(alone.plain_s, alone.steps.under_way * stage.plain_s)
+    least_s = alone.beside_s if alone.steps.apart else plain_s
+    shared_s, full_s, fresh_s = (
+        np.maximum(each, least_s) for each in (alone.shared_s, alone.full_s, alone.fresh_full_s)
+    )
+    return replace(alone, plain_s=plain_s, beside_s=least_s, shared_s=shared_s, full_s=full_s, fresh_full_s=fresh_s)
 
 
 def lane_steps(mix: RequestMix, *, limits: LaneLimits) -> LaneSteps:

@@ -7,11 +7,8 @@ arrives meanwhile is in the next one. Steps that are longer than others are join
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +20,6 @@ _RUNS, _ROUNDS, _FIRST = 16, 48, 24
 _MEMORY = 1 / 16
 """What the last round counts in the usual one, and in the sequences of a step."""
 _TINY = float(np.finfo(np.float64).tiny)
-_LEAST_SHARE = 1e-3
 _SELDOM = 1 / (_RUNS * _ROUNDS)
 """Arrivals a step that so few draws tell nothing of."""
 
@@ -195,35 +191,3 @@ def prompt_delays(mix: RequestMix, *, stages: int, sequences: Array, room: Array
     # Who comes to a lane where hardly anybody does delays all others by all of its time.
     seldom = held / stages / mix.decode_steps < _SELDOM
     return np.where(seldom, 1.0, np.minimum(rounds.delay_s() / own, 1.0)).reshape(shape)
-
-
-def in_rounds(
-    steps: Any, alone: Any, stage: Any, plain_s: Array, own_s: Array, costs_of: Callable[[Any], Any]
-) -> tuple[Array, Array, Array]:
-    """Rounds of steps that were priced at nodes, through all stages and for one of them: one without prompts, which was
-    ``plain_s``, what a prompt of ``own_s`` delays [s], and the share of its own time that this is."""
-    nodes, stages, own, ahead = alone.steps.nodes, steps.limits.stages, costs_of(alone), costs_of(stage)
-    rounds = pipeline(
-        mix=steps.mix,
-        stages=stages,
-        sequences=nodes,
-        plain_s=(alone.plain_s, stage.plain_s),
-        tokens=own.tokens,
-        added_s=(own.together_s, ahead.together_s),
-        apart=alone.steps.apart,
-    )
-    # Never quite hidden: a share of nothing would say nothing of what it is a share of.
-    delay_s = np.maximum(rounds.delay_s(), _LEAST_SHARE * own_s)
-    delay_s[0] = own_s[0]
-    plain_s = np.where(nodes > stages, rounds.plain_s().mean(axis=0), plain_s)
-    return plain_s, delay_s, np.where(own_s > 0, np.minimum(delay_s / np.maximum(own_s, _TINY), 1.0), 1.0)
-
-
-def beside_others(alone: Any, stage: Any) -> Any:
-    """Steps of a pipeline: until each stage has served all under way, and one with prompts as long at least."""
-    plain_s = np.maximum(alone.plain_s, alone.steps.under_way * stage.plain_s)
-    least_s = alone.beside_s if alone.steps.apart else plain_s
-    shared_s, full_s, fresh_s = (
-        np.maximum(each, least_s) for each in (alone.shared_s, alone.full_s, alone.fresh_full_s)
-    )
-    return replace(alone, plain_s=plain_s, beside_s=least_s, shared_s=shared_s, full_s=full_s, fresh_full_s=fresh_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from simulator.phases.step import StepEstimate
 from simulator.records import dataclass
 from simulator.traffic.lengths import Array, RequestMix, normal_points
 
-Curve = TypeVar("Curve")
 _RUNS, _STEPS, _FIRST = 16, 64, 16
 """Runs side by side, steps of each, and those before anything is counted."""
 _MEMORY = 1 / 16
@@ -191,7 +190,7 @@ class TakenTogether:
     size_variance: Array
 
 
-def _shared_by_tokens(shared: Any, costs: Any, *, sequence_tokens: float) -> tuple[Array, Array]:
+def shared_by_tokens(shared: Any, costs: Any, *, sequence_tokens: float) -> tuple[Array, Array]:
     """Tokens of a rank and the time of what all share, which does not ask whose they are: from steps of sequences
     alone, and of prompts beside the fewest."""
     held = np.maximum(shared.steps.nodes, 1.0) * sequence_tokens
@@ -212,7 +211,7 @@ def _crowd(mix: RequestMix, ranks: int, budget: float) -> tuple[Array, Array]:
     return prompts, np.random.default_rng(0).choice(lengths, (_CROWDS, each, ranks))
 
 
-def _prompts_in_step(group: RankSteps, *, budget: float) -> tuple[Array, Array]:
+def prompts_in_step(group: RankSteps, *, budget: float) -> tuple[Array, Array]:
     """Prompts of all ranks [points] and times of sampled steps of so many, or of the several steps of the rank that has
     more than one holds [points, samples] [s]."""
     prompts, sizes = _crowd(group.mix, group.ranks, budget)
@@ -234,42 +233,3 @@ def _prompts_in_step(group: RankSteps, *, budget: float) -> tuple[Array, Array]:
         own_s = own_s + group.own.plain_s[0] * np.maximum(held / budget, 1.0)
         times[point] = own_s.max(axis=1) + group.shared_s(held.mean(axis=1))
     return prompts, times
-
-
-def in_step(alone: Curve, steps: Any, seconds: Array, costs_of: Callable[[Any], Any]) -> Curve:
-    """The load curve of a rank ``alone`` when it steps with others; ``seconds`` [2, cases]: of a step, and its shared
-    part [s]."""
-    limits, mix = steps.limits, steps.mix
-    if steps.slots == 0:
-        return alone
-    own, shared = steps.at.priced(seconds[0] - seconds[1]), steps.at.priced(seconds[1])
-    group = RankSteps(
-        mix=mix,
-        ranks=limits.ranks,
-        own=own,
-        own_costs=costs_of(own),
-        shared=_shared_by_tokens(shared, costs_of(shared), sequence_tokens=limits.sequence_tokens),
-        sequence_tokens=limits.sequence_tokens,
-        apart=steps.at.apart,
-    )
-    curve: Any = alone
-    changed: Curve
-    if mix.decode_steps == 0:
-        together = _prompts_in_step(group, budget=float(limits.batched_tokens))
-        changed = replace(curve, ranks=limits.ranks, costs=group.costs(), together=together)
-        return changed
-    found = group.taken_together()
-
-    def at(values: Array) -> Array:
-        return np.interp(np.arange(steps.slots + 1), group.nodes, values)
-
-    changed = replace(
-        curve,
-        limits=limits,
-        decode_s=at(found.plain_s),
-        prefill_s=at(found.delay_s),
-        prompt_step_tokens=at(found.step_tokens),
-        size_variance=at(found.size_variance),
-        costs=group.costs(),
-    )
-    return changed

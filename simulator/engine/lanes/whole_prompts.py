@@ -166,13 +166,14 @@ def step_tokens(mix: RequestMix, *, limits: LaneLimits, nodes: Array, batched_to
     return batched_tokens - room + packed_tokens(_line(mix, most), np.maximum(room, 1.0))
 
 
-def in_line(steps: Any) -> tuple[Array, Array, float]:
+def in_line(
+    mix: RequestMix, nodes: Array, *, limits: LaneLimits, slots: int, room_tokens: Array
+) -> tuple[Array, Array, float]:
     """Steps that a prompt waits at the head of the line and those that it takes in all, at the nodes of a lane's steps,
     and the share of full slots that decodes meanwhile."""
-    limits, mix, nodes, slots = steps.limits, steps.mix, steps.at.nodes, steps.slots
     room, most = _rooms(limits, nodes)
     waits = head_waits(mix, room=room, most=most)
-    taken = limits.round_steps * mix.new_prompt_tokens / steps.at.room_tokens + waits.mean
+    taken = limits.round_steps * mix.new_prompt_tokens / room_tokens + waits.mean
     # Where the budget is short before slots are, it is what waiting takes of it that counts.
     by_slots = slots * taken[-1] <= limits.stages * mix.decode_steps
     return waits.mean, taken, float(1 / (1 + slots * waits.lost[-1])) if by_slots else 1.0

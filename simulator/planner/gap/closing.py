@@ -179,23 +179,13 @@ def carried_rate_per_s(question: Question, item: Sized, *, overrun: Overrun) -> 
     return low
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remaining:
-    """Shares of hits that would close what remains, the rate within the limits [1/s]; None where nothing remains."""
-
-    prefix_hit: float | None = None
-    cache_hit: float | None = None
-    rate_per_s: float | None = None
-
-
-def remaining_of(question: Question, end: Sized | None, *, overrun: Overrun) -> Remaining:
-    """What is still missing after the last change; nothing where the limits hold, none was given, or nothing serves."""
-    if end is None or not overrun.limits or overrun.holds(end):
-        return Remaining()
-    return Remaining(
-        prefix_hit=_needed_share(question, end, overrun=overrun, changed=with_prefix_hits),
-        cache_hit=_needed_share(question, end, overrun=overrun, changed=with_cache_hits),
-        rate_per_s=carried_rate_per_s(question, end, overrun=overrun),
+def _with_what_remains(gap: Gap, question: Question, end: Sized, *, overrun: Overrun) -> Gap:
+    """The gap with the shares of hits that would close what its last change leaves, and the rate within the limits."""
+    return replace(
+        gap,
+        needed_prefix_hit=_needed_share(question, end, overrun=overrun, changed=with_prefix_hits),
+        needed_cache_hit=_needed_share(question, end, overrun=overrun, changed=with_cache_hits),
+        carried_rate_per_s=carried_rate_per_s(question, end, overrun=overrun),
     )
 
 
@@ -288,10 +278,10 @@ def gap_of(
         alone = gap_options(question, screen, changes, start=start)
     else:
         alone = usual_options(question, overrun, start=start)
-    end, remaining = path.now, remaining_of(question, path.now, overrun=overrun)
+    end = path.now
     first, budget = (None if start is None else start.evaluated.candidate), question.spec.max_gpus
     quality = None if end is None else quality_of(end.evaluated)
-    return Gap(
+    gap = Gap(
         budget_devices=budget,
         start_hardware=first.hardware if first else "",
         start_label=first.label if first else "",
@@ -299,17 +289,16 @@ def gap_of(
         steps=_steps(question, path, screen),
         end_devices=end.devices if end is not None else None,
         remaining_devices=None if end is None else max(0, end.devices - (budget or end.devices)),
-        needed_prefix_hit=remaining.prefix_hit,
-        needed_cache_hit=remaining.cache_hit,
         limits=_limits(path, overrun),
         options=(*options, *alone),
         bounds=bounds,
         quality="" if quality is None else quality.note,
         quality_loss=None if quality is None else quality.loss,
-        carried_rate_per_s=remaining.rate_per_s,
         spec=None if end is None else _pinned(question, end, path.state, overrun=overrun),
         start_cost_per_hour=start.cost.per_hour if start is not None else None,
     )
+    remains = end is not None and overrun.limits and not overrun.holds(end)
+    return _with_what_remains(gap, question, end, overrun=overrun) if end and remains else gap
 
 
 def study(context: StudyContext) -> Gap:

@@ -134,7 +134,7 @@ class Gap(Study):
     steps: tuple[GapStep, ...]
     end_devices: int | None
     remaining_devices: int | None
-    needed_prefix_hit: float | None
+    needed_prefix_hit: float | None = None
     needed_cache_hit: float | None = None
     limits: tuple[GapLimit, ...] = ()
     options: tuple[GapOption, ...] = ()

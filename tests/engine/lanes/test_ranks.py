@@ -1,4 +1,5 @@
-"""Laws of ranks that step together, and the closed form that stands on them against the event simulation."""
+"""Laws of ranks that step together (`simulator.engine.lanes.ranks`), and the closed form that stands on them against
+the event simulation."""
 
 from __future__ import annotations
 
@@ -10,9 +11,7 @@ import pytest
 
 from simulator.engine.lanes.limits import LaneLimits
 from simulator.engine.lanes.load_curve import LoadCurve, lane_curve, lane_steps, lanes, saturation
-from simulator.engine.lanes.pricing import prompt_costs
 from simulator.engine.lanes.prompt_queue import prompt_ttft_s
-from simulator.engine.lanes.ranks import in_step
 from simulator.engine.lanes.steady_state import steady_state
 from simulator.phases.deployment import deploy
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -35,8 +34,7 @@ def curve(ranks: int, *, shared: float, mix: RequestMix = MIX, limits: LaneLimit
     """Of steps that each token makes longer, in work of which a part is ``shared``."""
     steps = lane_steps(mix, limits=replace(limits, ranks=ranks))
     tokens_s = TOKEN_S * steps.at.step.new_tokens
-    alone = lane_steps(mix, limits=limits).curve(PLAIN_S + tokens_s)
-    return in_step(alone, steps, np.stack((PLAIN_S + tokens_s, shared * tokens_s)), prompt_costs)
+    return steps.in_step(np.stack((PLAIN_S + tokens_s, shared * tokens_s)))
 
 
 @pytest.mark.parametrize("apart", [False, True])

@@ -12,12 +12,15 @@ from simulator.kernels.fits import CollectiveFits, FitSet, collective_fits, fit_
 from simulator.kernels.timing import Provenance, Timing
 from simulator.kernels.transfer import Relative
 from simulator.operators.work import (
+    ActivationPasses,
+    Array,
     AttentionShape,
     Collective,
     CollectiveShape,
     ElementwiseShape,
     GemmShape,
     KernelShape,
+    MatmulFormat,
     MoeShape,
 )
 from simulator.records import dataclass
@@ -35,7 +38,7 @@ from simulator.specs.engine.releases import (
 )
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import MlaSpec, ModelSpec, MoeSpec
-from simulator.specs.model.precision import Dtype
+from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE
 
 SHARED_EXPERT = "shared_expert"
@@ -259,6 +262,31 @@ def quantising_pass(shape: GemmShape) -> ElementwiseShape:
     """The pass that narrows a product's 16-bit activations."""
     each = WIDE_BYTES + shape.format.activation_bits / BITS_PER_BYTE
     return ElementwiseShape(bytes=np.asarray(shape.m, dtype=np.float64) * shape.k * shape.batch * each, launches=1.0)
+
+
+def passes_of(format: MatmulFormat, *, contained: bool) -> ActivationPasses | None:
+    """Passes to price beside a product; ``contained``: its fit was measured with the quantising pass."""
+    if format.quantises_activations:
+        narrow = BITS[format.math] / BITS_PER_BYTE
+        return None if contained else ActivationPasses(input_bytes=WIDE_BYTES + narrow, launches=1.0)
+    return format.passes
+
+
+def pass_shape(shape: GemmShape, passes: ActivationPasses) -> ElementwiseShape:
+    """The passes around a product as one row that is bound by memory."""
+    moved: Array = np.asarray(shape.m, dtype=np.float64) * shape.batch
+    elements = shape.k * passes.input_bytes + shape.n * passes.output_bytes
+    return ElementwiseShape(bytes=moved * elements, launches=passes.launches)
+
+
+def with_passes(timing: Timing, passes: Timing) -> Timing:
+    """A product and the passes around it, one after the other."""
+    return replace(
+        timing,
+        seconds=timing.seconds + passes.seconds,
+        memory_s=timing.memory_s + passes.memory_s,
+        provenance=np.maximum(timing.provenance, passes.provenance),
+    )
 
 
 def filling_passes(shape: MoeShape, *, filled: MoeShape) -> ElementwiseShape:

@@ -11,10 +11,11 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.kernels import format_choice
-from simulator.kernels.engine_traits import EngineTraits, RecipeFits, filling_passes
+from simulator.kernels.correction import Lattice
+from simulator.kernels.engine_traits import EngineTraits, RecipeFits, filling_passes, passes_of, with_passes
 from simulator.kernels.fits import FitSet, fit_set
-from simulator.kernels.moe import moe_timing
-from simulator.kernels.timing import Provenance, Timing
+from simulator.kernels.moe import ELEMENT_BYTES, expert_load, moe_timing
+from simulator.kernels.timing import Provenance, Timing, matrix_vector_terms
 from simulator.operators.work import ActivationPasses, ElementwiseShape, MatmulFormat, MoeShape
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit
@@ -32,6 +33,10 @@ STAND_IN_EXPERTS = {"fp8": "fp8_block"}
 UNTUNED_EXPERTS = {("vllm", "h100-sxm-80gb", "fp8"), ("vllm", "h200-sxm-141gb", "fp8")}
 NARROWED: Mapping[str, tuple[float, Dtype]] = {"mxfp4_mxfp8": (8.25, Dtype.FP8)}
 """Expert kernels that narrow 16-bit activations themselves: bits of one with its scale, and its rate."""
+
+
+PARTS = ("seconds", "compute_s", "memory_s")
+"""What changes of a layer's price where vector units multiply its few rows."""
 
 
 def find_experts(
@@ -90,17 +95,33 @@ def derived_experts(shape: MoeShape, *, hardware: AcceleratorSpec, library: str,
     if family is None or found is None:
         return None
     fits, fit = found
-    timing = fits.priced(
-        fit,
-        lambda fit, lattice: moe_timing(
+
+    def price(fit: KernelFit, lattice: Lattice | None) -> Timing:
+        dequantise_s = format_choice.dequantise_seconds(shape.format, family=family, hardware=hardware, fit=fit)
+        timing = moe_timing(
             shape,
             hardware=hardware,
             fit=format_choice.with_family(fit, family),
             lattice=lattice,
-            machine=format_choice.derived_machine(hardware, shape.format),
-            dequantise_s=format_choice.dequantise_seconds(shape.format, family=family, hardware=hardware, fit=fit),
-        ),
-    )
+            machine=format_choice.derived_machine(hardware, shape.format, family),
+            dequantise_s=dequantise_s,
+        )
+        load, matrices = expert_load(shape), 3.0 if shape.gated else 2.0
+        if np.min(load.tokens) > family.vector_rows:
+            return timing
+        few = matrix_vector_terms(
+            load.reached * load.hidden_size * load.intermediate_size * matrices,
+            load.rows_per_expert,
+            bits=shape.format.weight_bits,
+            moved_bytes=ELEMENT_BYTES * load.local_assignments * (load.hidden_size + load.intermediate_size) * matrices,
+            widen_s=dequantise_s / hardware.parallel_units,
+            hardware=hardware,
+            parameters=fit.parameters,
+        )
+        faster = (load.tokens <= family.vector_rows) & (few.seconds < timing.seconds)
+        return replace(timing, **{part: np.where(faster, getattr(few, part), getattr(timing, part)) for part in PARTS})
+
+    timing = fits.priced(fit, price)
     known = Provenance.EXTRAPOLATED if family.known_as == "fitted" else Provenance.ASSUMED
     return replace(
         timing,
@@ -142,7 +163,7 @@ def experts_timing(
         if timing is not None:
             if filled.hidden_size == shape.hidden_size:
                 return timing
-            return format_choice.with_passes(timing, memory_pass(filling_passes(shape, filled=filled)))
+            return with_passes(timing, memory_pass(filling_passes(shape, filled=filled)))
     across = shape.exchanged and shape.num_experts > shape.local_experts * hardware.scale_up.domain_size
     found = find_experts(tables, shape=shape, fmt=name, across=across)
     if found is not None and format_choice.runs_measured_kernel(shape.format, library=found[0].library):
@@ -157,10 +178,8 @@ def experts_timing(
         if derived is None:
             return None
         timing, contained = derived, False
-    passes = format_choice.passes_of(shape.format, contained=contained)
-    timing = (
-        timing if passes is None else format_choice.with_passes(timing, memory_pass(expert_pass_shape(shape, passes)))
-    )
+    passes = passes_of(shape.format, contained=contained)
+    timing = timing if passes is None else with_passes(timing, memory_pass(expert_pass_shape(shape, passes)))
     peer = format_choice.peer_of(shape, hardware=hardware) if found is None else None
     if peer is None or find_experts(tables, shape=peer, fmt=peer.format.name) is None:
         return timing

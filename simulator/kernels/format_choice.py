@@ -19,16 +19,13 @@ from simulator.errors import ProfileError, contradiction, did_you_mean
 from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
 from simulator.kernels.fits import FitSet, fit_set
 from simulator.kernels.gemm import GemmMachine, gemm_machine, gemm_seconds, gemm_timing
-from simulator.kernels.timing import Provenance, Terms, Timing, chosen, smooth_maximum
-from simulator.operators.work import ActivationPasses, Array, ElementwiseShape, GemmShape, MatmulFormat, MoeShape
+from simulator.kernels.timing import FLOPS_PER_INSTRUCTION, Provenance, Terms, Timing, chosen, matrix_vector_terms
+from simulator.operators.work import GemmShape, MatmulFormat, MoeShape
 from simulator.specs.engine.releases import SplitProducts
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit
-from simulator.specs.model.precision import BITS, Dtype, FormatKernelSpec, load_format_kernels
+from simulator.specs.model.precision import BITS, Dtype, FormatKernelSpec, IntegerBlocks, load_format_kernels
 from simulator.units import BITS_PER_BYTE
-
-FLOPS_PER_INSTRUCTION = 2.0
-"""The datasheet counts a multiply-add, one instruction of a lane, as 2 FLOPs."""
 
 WIDE_BYTES = 2.0
 """What enters a product that narrows it is a 16-bit number."""
@@ -37,10 +34,15 @@ SPARSE_ON_TENSOR_CORES = (2, 4)
 """The pattern that sparse matrix units take [Mishra2021]."""
 
 
-def derived_machine(hardware: AcceleratorSpec, format: MatmulFormat) -> GemmMachine:
-    """Facts for the rate that applies: the sparse peak for 2:4 weights, the dense one otherwise."""
+def derived_machine(hardware: AcceleratorSpec, format: MatmulFormat, family: FormatKernelSpec) -> GemmMachine:
+    """Facts for the rate that applies: the sparse peak for 2:4 weights, that of blocks in integers where the family has
+    them on the device, the dense one otherwise."""
     if format.sparsity != SPARSE_ON_TENSOR_CORES:
-        return gemm_machine(hardware, format)
+        blocks = multiplied_blocks(family, hardware)
+        if blocks is None:
+            return gemm_machine(hardware, format)
+        machine = gemm_machine(hardware, replace(format, math=Dtype.INT8))
+        return replace(machine, peak_flops_per_s=block_flops_per_s(blocks, hardware=hardware))
     peak = hardware.sparse_peak_flops_per_s.get(format.math)
     if peak is None:
         raise ProfileError(
@@ -55,6 +57,53 @@ def derived_machine(hardware: AcceleratorSpec, format: MatmulFormat) -> GemmMach
     return replace(
         dense, peak_flops_per_s=faster * dense.peak_flops_per_s, cap_flops_per_s=faster * dense.cap_flops_per_s
     )
+
+
+def multiplied_blocks(family: FormatKernelSpec, hardware: AcceleratorSpec) -> IntegerBlocks | None:
+    """How the family multiplies blocks as integers on ``hardware``, or None where it does not."""
+    blocks = family.integer_blocks
+    runs = (
+        blocks is not None and hardware.architecture in blocks.rate_shares and Dtype.INT8 in hardware.peak_flops_per_s
+    )
+    return blocks if runs else None
+
+
+def block_flops_per_s(blocks: IntegerBlocks, *, hardware: AcceleratorSpec) -> float:
+    """Most FLOPs a second of products whose sums over blocks are converted to floats and scaled one by one [FLOP/s].
+
+    Equation
+    --------
+    1 / F = 1 / (s P) + (1 / (c u f) + o / V) / (2 b)
+
+    Parameters
+    ----------
+    blocks : share s of the 8-bit peak, c conversions a clock and unit, o instructions to scale a sum, b elements each
+    hardware : 8-bit peak P [FLOP/s], units u [-], clock f [Hz], vector rate V in instructions [1/s]
+
+    Range of validity
+    -----------------
+    A warp waits for its own sums, so that the parts add up. Leaves out that other warps fill a part of the wait, and
+    second sums of formats with a minimum per block.
+
+    References
+    ----------
+    [Williams2009], [Luo2024]
+
+    Examples
+    --------
+    Blocks of 32: each sum takes 1 / 8e12 s to convert and 2 / 32e12 s to scale, 64 FLOPs 64 / 600e12 s to multiply.
+
+    >>> from types import SimpleNamespace as Record
+    >>> blocks = Record(elements=32, scale_ops=2.0, converted_per_clock=16.0, rate_shares={"x": 1.0})
+    >>> chip = Record(architecture="x", peak_flops_per_s={Dtype.INT8: 600e12}, compute_units=500, boost_clock_hz=1e9,
+    ...     vector_flops_per_s={Dtype.FP32: 64e12})
+    >>> round(block_flops_per_s(blocks, hardware=chip) / 1e12)
+    218
+    """
+    multiplied_s = 1.0 / (blocks.rate_shares[hardware.architecture] * hardware.peak_flops_per_s[Dtype.INT8])
+    converted_s = 1.0 / (blocks.converted_per_clock * hardware.compute_units * hardware.boost_clock_hz)
+    scaled_s = blocks.scale_ops * FLOPS_PER_INSTRUCTION / hardware.vector_flops_per_s[Dtype.FP32]
+    return 1.0 / (multiplied_s + (converted_s + scaled_s) / (FLOPS_PER_INSTRUCTION * blocks.elements))
 
 
 def dequantise_seconds(
@@ -131,7 +180,8 @@ def derived_gemm_timing(
     points = log2_coordinates(m, shape.n * shape.batch, shape.k)
     timing = corrected_timing(terms, points, fit=fit, lattice=lattice, axes=("m", "n", "k"))
     known = Provenance.EXTRAPOLATED if family.known_as == "fitted" else Provenance.ASSUMED
-    if family.dequantise_ops and shape.format.activation_bits == PLAIN.activation_bits:
+    weight_only = family.dequantise_ops and shape.format.activation_bits == PLAIN.activation_bits
+    if weight_only and multiplied_blocks(family, hardware) is None:
         wide = replace(shape, format=_wide_format(shape.format, hardware))
         plain = gemm_timing(wide, hardware=hardware, fit=fit, lattice=lattice, cold=True)
         unread_bytes = shape.n * shape.k * shape.batch * (PLAIN.weight_bits - shape.format.weight_bits) / BITS_PER_BYTE
@@ -150,13 +200,22 @@ def _fused(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, famil
     dequantise_s = dequantise_seconds(product, family=family, hardware=hardware, fit=fit)
     terms = _product(
         replace(shape, k=shape.k * (1.0 - product.outlier_fraction)),
-        machine=derived_machine(hardware, product),
+        machine=derived_machine(hardware, product, family),
         parameters=with_family(fit, family).parameters,
         dequantise_s=dequantise_s,
     )
-    if family.on_vector_units:
-        few = _few_rows(shape, family=family, hardware=hardware, fit=fit, dequantise_s=dequantise_s)
-        terms = chosen(few.seconds < terms.seconds, few, terms)
+    m = np.atleast_1d(np.asarray(shape.m, dtype=np.float64))
+    if np.min(m) <= family.vector_rows:
+        few = matrix_vector_terms(
+            np.asarray(shape.n * shape.k * shape.batch),
+            m,
+            bits=product.weight_bits,
+            moved_bytes=WIDE_BYTES * m * (shape.n + shape.k) * shape.batch,
+            widen_s=dequantise_s / hardware.parallel_units,
+            hardware=hardware,
+            parameters=with_family(fit, family).parameters,
+        )
+        terms = chosen((m <= family.vector_rows) & (few.seconds < terms.seconds), few, terms)
     if not product.outlier_fraction:
         return terms
     wide = _widened(shape, hardware=hardware, fit=fit, depth=product.outlier_fraction)
@@ -165,21 +224,6 @@ def _fused(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, famil
         compute_s=terms.compute_s + wide.compute_s,
         memory_s=terms.memory_s + wide.memory_s,
     )
-
-
-def _few_rows(
-    shape: GemmShape, *, family: FormatKernelSpec, hardware: AcceleratorSpec, fit: KernelFit, dequantise_s: float
-) -> Terms:
-    """A matrix-vector kernel (llama.cpp's mul_mat_vec): vector units multiply the rows that there are and fill no tile
-    [Williams2009]. Leaves out integer units, which multiply four 8-bit numbers at once."""
-    p = with_family(fit, family).parameters
-    m, weights = np.atleast_1d(np.asarray(shape.m, dtype=np.float64)), shape.n * shape.k * shape.batch
-    multiply_s = FLOPS_PER_INSTRUCTION / hardware.vector_flops_per_s[Dtype.FP32]
-    compute = weights * (dequantise_s / hardware.parallel_units + m * multiply_s)
-    moved = weights * shape.format.weight_bits / BITS_PER_BYTE + WIDE_BYTES * m * (shape.n + shape.k) * shape.batch
-    memory = moved / (p["memory_fraction"] * hardware.memory_bytes_per_s)
-    seconds = p["launch_s"] + smooth_maximum(compute, memory, sharpness=p["overlap"])
-    return Terms(seconds=seconds, compute_s=compute, memory_s=memory)
 
 
 def _widened(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, depth: float = 1.0) -> Terms:
@@ -332,31 +376,6 @@ def on_split_kernels(
     takes = listed & (np.asarray(shape.m) <= split.rows) & (wide.seconds < timing.seconds)
     inferred = np.maximum(wide.provenance, int(Provenance.EXTRAPOLATED))
     return chosen(takes, replace(wide, provenance=inferred), timing)
-
-
-def passes_of(format: MatmulFormat, *, contained: bool) -> ActivationPasses | None:
-    """Passes to price beside a product; ``contained``: its fit was measured with the quantising pass."""
-    if format.quantises_activations:
-        narrow = BITS[format.math] / BITS_PER_BYTE
-        return None if contained else ActivationPasses(input_bytes=WIDE_BYTES + narrow, launches=1.0)
-    return format.passes
-
-
-def pass_shape(shape: GemmShape, passes: ActivationPasses) -> ElementwiseShape:
-    """The passes around a product as one row that is bound by memory."""
-    moved: Array = np.asarray(shape.m, dtype=np.float64) * shape.batch
-    elements = shape.k * passes.input_bytes + shape.n * passes.output_bytes
-    return ElementwiseShape(bytes=moved * elements, launches=passes.launches)
-
-
-def with_passes(timing: Timing, passes: Timing) -> Timing:
-    """A product and the passes around it, one after the other."""
-    return replace(
-        timing,
-        seconds=timing.seconds + passes.seconds,
-        memory_s=timing.memory_s + passes.memory_s,
-        provenance=np.maximum(timing.provenance, passes.provenance),
-    )
 
 
 def derived_product(

@@ -17,9 +17,12 @@ from simulator.kernels.engine_traits import (
     NO_TRAITS,
     EngineTraits,
     norm_pass,
+    pass_shape,
+    passes_of,
     quantising_pass,
     row_kind,
     scaling_pass,
+    with_passes,
     with_wait,
     without,
 )
@@ -40,13 +43,10 @@ from simulator.kernels.format_choice import (
     find,
     no_faster_than,
     on_split_kernels,
-    pass_shape,
-    passes_of,
     peer_of,
     runs_measured_kernel,
     shared_products,
     wide_rival,
-    with_passes,
 )
 from simulator.kernels.gemm import gemm_timing
 from simulator.kernels.roofline import elementwise_timing, fitted_timing, host_transfer_timing, user_timing

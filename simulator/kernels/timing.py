@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from enum import IntEnum
 from itertools import accumulate
@@ -15,6 +15,12 @@ from numpy.typing import NDArray
 
 from simulator.operators.work import Array, CollectiveShape, GemmShape, Work
 from simulator.records import dataclass
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.model.precision import Dtype
+from simulator.units import BITS_PER_BYTE
+
+FLOPS_PER_INSTRUCTION = 2.0
+"""The datasheet counts a multiply-add, one instruction of a lane, as 2 FLOPs."""
 
 
 class Provenance(IntEnum):
@@ -128,6 +134,28 @@ def widened(timing: Timing, *, log_sigma_extra: float, known: Provenance = Prove
 
 
 TimesT = TypeVar("TimesT", Terms, Timing)
+
+
+def matrix_vector_terms(
+    weights: Array,
+    rows: Array,
+    *,
+    bits: float,
+    moved_bytes: Array,
+    widen_s: float,
+    hardware: AcceleratorSpec,
+    parameters: Mapping[str, float],
+) -> Terms:
+    """A matrix-vector kernel (llama.cpp's mul_mat_vec): vector units multiply the rows that each weight meets and fill
+    no tile [Williams2009]. Leaves out integer units, which multiply four 8-bit numbers at once.
+
+    weights : of ``bits`` that are read; moved_bytes : of activations; widen_s : device time to widen one weight
+    """
+    compute = weights * (widen_s + rows * FLOPS_PER_INSTRUCTION / hardware.vector_flops_per_s[Dtype.FP32])
+    rate = parameters["memory_fraction"] * hardware.memory_bytes_per_s
+    memory = (weights * bits / BITS_PER_BYTE + moved_bytes) / rate
+    seconds = parameters["launch_s"] + smooth_maximum(compute, memory, sharpness=parameters["overlap"])
+    return Terms(seconds=seconds, compute_s=compute, memory_s=memory)
 
 
 def chosen(first: NDArray[np.bool_], one: TimesT, other: TimesT) -> TimesT:

@@ -105,9 +105,14 @@ def _plan(
     engine: Same[EngineProfile],
     version: str | None,
 ) -> PrecisionPlan:
-    cache, modelopt = engine.held.follows_checkpoint_cache(version), engine.held.fp8_of_modelopt
+    profile = engine.held
     return precision_plan(
-        model.held, precision, multiplied=multiplied, checkpoint_cache=cache, fp8_of_modelopt=modelopt
+        model.held,
+        precision,
+        multiplied=multiplied,
+        checkpoint_cache=profile.follows_checkpoint_cache(version),
+        fp8_of_modelopt=profile.fp8_of_modelopt,
+        own_kernels=profile.format_kernels,
     )
 
 

@@ -56,6 +56,7 @@ class EngineSettings:
     block_size_tokens: int
     prefix_caching: bool
     chunked_prefill: bool
+    one_pass_batches: bool
     prompt_gather_steps: int
     prompt_ranks_drawn: bool
     cpu_kv_offload: bool
@@ -97,6 +98,7 @@ def engine_settings(
         if spec.prefix_caching is None
         else spec.prefix_caching,
         chunked_prefill=limits.chunked_prefill,
+        one_pass_batches=profile.one_pass_batches,
         prompt_gather_steps=profile.prompt_gather_steps,
         prompt_ranks_drawn=profile.prompt_ranks_drawn,
         cpu_kv_offload=bool(spec.cpu_kv_offload),

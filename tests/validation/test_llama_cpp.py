@@ -11,6 +11,7 @@ import pytest
 from simulator.engine.runs.answers import answer
 from simulator.operators.work import decode_step
 from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step
 from simulator.specs.base import validate
 from simulator.specs.engine.engine import EngineSpec, load_engine
@@ -49,11 +50,30 @@ def test_later_releases_take_the_fitted_time_over() -> None:
     assert profile.at("b6000").cuda_graph_max_sequences == 1
 
 
-def replica(model: str, version: str) -> Deployment:
+def test_a_static_batch_takes_its_prompts_in_passes_of_n_ubatch() -> None:
+    asked = {"id": "x", "kind": "batch", "model": "llama-3.1-8b", "hardware": "l40s", "batch_size": 1, "osl_tokens": 2}
+    for engine, passes in (("llama.cpp", 4), ("vllm", 1)):
+        scenario = validate(ScenarioSpec, {**asked, "isl_tokens": 2048, "engine": engine}, where="")
+        assert answer(scenario).run.prefill.steps == passes
+
+
+def test_mxfp4_experts_come_in_a_file_whose_other_weights_are_in_8_bits() -> None:
+    """ggml-org/gpt-oss-20b-GGUF: 11.27 GiB, where the checkpoint in 4 and 16 bits has 12.8."""
+    assert memory_plan(replica("gpt-oss-20b", "master")).weights_bytes == pytest.approx(11.27 * 2**30, rel=0.01)
+
+
+@pytest.mark.parametrize("hardware", ["m2-ultra", "gb10", "strix-halo"])
+def test_experts_of_one_token_fill_no_tile(hardware: str) -> None:
+    one = replica("gpt-oss-20b", "master", hardware=hardware)
+    found = estimate_step(one, decode_step(sequences=1, context=64))
+    experts = next(row for row in found.rows if row.work.name == "experts")
+    stream_s = experts.work.weight_bytes / one.hardware.memory_bytes_per_s
+    assert np.all(experts.timing.seconds < 2 * stream_s)
+
+
+def replica(model: str, version: str, *, hardware: str = "rtx-4090") -> Deployment:
     return deploy(
-        model=load_model(model),
-        hardware=load_hardware("rtx-4090"),
-        engine=EngineSpec(name="llama.cpp", version=version),
+        model=load_model(model), hardware=load_hardware(hardware), engine=EngineSpec(name="llama.cpp", version=version)
     )
 
 

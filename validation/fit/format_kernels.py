@@ -18,8 +18,9 @@ import numpy as np
 import yaml
 from scipy.optimize import minimize
 
+from simulator.kernels.engine_traits import pass_shape, passes_of
 from simulator.kernels.fits import FitSet, fit_set
-from simulator.kernels.format_choice import derived_gemm_timing, pass_shape, passes_of
+from simulator.kernels.format_choice import derived_gemm_timing
 from simulator.kernels.roofline import elementwise_timing
 from simulator.operators.work import GemmShape
 from simulator.published.figures import ComparedFigure

@@ -62,7 +62,7 @@ def scenario_assumptions(
         said += _workload_assumptions(scenario.workload)
         if scenario.routing is None and scenario.replicas * scenario.dp_size > 1:
             said.append(Assumption(key="routing", value="round_robin"))
-    if together and scenario.engine.max_num_batched_tokens is None:
+    if together and deployment.engine.one_pass_batches and scenario.engine.max_num_batched_tokens is None:
         said.append(Assumption(key="engine.max_num_batched_tokens", origin=ValueOrigin.RULE, detail=Note("one_pass")))
     return tuple(said)
 

@@ -326,10 +326,12 @@ def static_batch(
     """A batch that enters together and leaves together.
 
     ``limit_tokens`` is the engine's max_num_batched_tokens where the user set one; None runs all prompts in one
-    pass, as static batching does. The first token of the batch is there when the last prompt is through.
+    pass, as static batching does, where the engine can. The first token is there when the last prompt is through.
     An engine with a scheduler starts as many sequences as it has room for and the others when room is free: such a
     batch runs step by step, TTFT and TPOT are means over its requests, and it ends with the last answer.
     """
+    if not deployment.engine.one_pass_batches:
+        limit_tokens = limit_tokens or deployment.engine.max_num_batched_tokens
     if deployment.engine.scheduler != "static":
         held = held_tokens(deployment, isl_tokens=isl_tokens, osl_tokens=osl_tokens)
         memory = memory_plan(deployment)

@@ -16,6 +16,7 @@ BLOCK_BITS: dict[str, float] = {
     "q5_k": 176 * BITS_PER_BYTE / 256,
     "q6_k": 210 * BITS_PER_BYTE / 256,
     "q8_0": 34 * BITS_PER_BYTE / 32,
+    "mxfp4": 17 * BITS_PER_BYTE / 32,
 }
 """Bits per weight: bytes of a block over its weights, scales included (ggml-common.h)."""
 
@@ -24,7 +25,8 @@ BLOCK_BITS: dict[str, float] = {
 class Mix:
     """A file type: the base block, and the tensors that llama.cpp keeps in others.
 
-    value, down, attention_out : (block, share of the layers) of these projections; output : block of the LM head
+    value, down, attention_out : (block, share of the layers) of these projections; output : block of the LM head;
+    experts : block of routed experts, where it is another than the base
     """
 
     base: str
@@ -32,6 +34,7 @@ class Mix:
     down: tuple[tuple[str, float], ...] = ()
     attention_out: tuple[tuple[str, float], ...] = ()
     output: str = "q6_k"
+    experts: str = ""
 
 
 # llama.cpp, llama_tensor_get_type: half of the layers count as important (the first and last eighth, every third
@@ -49,6 +52,7 @@ MIXES: dict[str, Mix] = {
     "q5_k_m": Mix(base="q5_k", value=(("q6_k", 0.5),), down=(("q6_k", 0.5),)),
     "q6_k": Mix(base="q6_k"),
     "q8_0": Mix(base="q8_0", output="q8_0"),
+    "mxfp4_moe": Mix(base="q8_0", output="q8_0", experts="mxfp4"),
 }
 
 
@@ -61,7 +65,7 @@ def role_formats(name: str, *, model: ModelSpec, plain: Dtype) -> tuple[tuple[st
     bits = {
         "attention": attention,
         "mlp": down,
-        "experts": down,
+        "experts": BLOCK_BITS[mix.experts] if mix.experts else down,
         "shared_expert": down,
         "mixer": BLOCK_BITS[mix.base],
         "lm_head": BLOCK_BITS[mix.output],

@@ -261,7 +261,8 @@ def _gguf(name: str, plain: Dtype, model: ModelSpec | None) -> Scheme:
 
     roles = () if model is None else role_formats(name, model=model, plain=plain)
     product = dict(roles)["mlp"] if roles else block_format(BLOCK_BITS[MIXES[name].base], plain=plain)
-    return Scheme(weights=_integer(8 if name == "q8_0" else 4), activations=plain, format=product, roles=roles)
+    weights = {"q8_0": Dtype.INT8, "mxfp4_moe": Dtype.FP4}.get(name, Dtype.INT4)
+    return Scheme(weights=weights, activations=plain, format=product, roles=roles)
 
 
 def _group(text: str | None, *, default: int | None) -> int | None:

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from simulator.errors import RoofcastError, contradiction, did_you_mean, plain_word
 from simulator.operators.formats.schemes import (
+    MXFP4,
     NVFP4,
     PLAIN_SCHEMES,
     Scheme,
@@ -49,8 +50,7 @@ OWN_KERNELS: Mapping[str, str] = {
     "llm.int8": "llm.int8", "bnb-nf4": "nf4", "bitnet": "bitnet", **{mix: mix for mix in GGUF_MIXES},
 }  # fmt: skip
 PLAIN_DTYPES = (Dtype.FP32, Dtype.TF32, Dtype.BF16, Dtype.FP16)
-
-
+GGUF_EXPERTS = "mxfp4-moe"  # llama-quantize MXFP4_MOE, as ggml-org publishes gpt-oss: all but the experts in Q8_0
 # Methods whose kernels take 16-bit activations and quantise them on the way.
 SELF_QUANTISING = ("llm_int8", "w1.58a8")
 
@@ -62,6 +62,7 @@ def precision_plan(
     multiplied: Collection[Dtype] | None = None,
     checkpoint_cache: bool = True,
     fp8_of_modelopt: bool = False,
+    own_kernels: str = "",
 ) -> PrecisionPlan:
     """Resolve what was asked for against what the checkpoint is; contradictions are refused.
 
@@ -73,12 +74,15 @@ def precision_plan(
         compute capability 8.0), or quantised weights widened to it as they are read (Marlin kernels)
     checkpoint_cache : whether keys and values not asked for take the format that a checkpoint names
     fp8_of_modelopt : whether FP8 weights of a model in 16 bit have one scale a tensor where its publisher stores blocks
+    own_kernels : family of the engine's own kernels, which multiply what they take unless another one is asked for
     """
     notes: list[Note] = []
     plain_dtype = _plain_dtype(model, precision, notes, multiplied=multiplied)
     plain = format_of_pair(plain_dtype, None, plain=plain_dtype)
     scheme = _resolve_scheme(model, precision, plain_dtype, notes, multiplied=multiplied, one_scale=fp8_of_modelopt)
     scheme = _with_kernel(as_published(scheme, model, notes), precision.kernel)
+    if own_kernels and precision.kernel is None:
+        scheme = _on_own_kernels(scheme, own_kernels, model=model, notes=notes)
     notes += _of_paper(precision)
     activation_dtype = Dtype.FP32 if plain_dtype is Dtype.TF32 else plain_dtype
     cached = _checkpoint_cache(model, precision, scheme.format, multiplied) if checkpoint_cache else None
@@ -117,6 +121,15 @@ def _with_kernel(scheme: Scheme, kernel: str | None) -> Scheme:
         )
     roles = tuple((role, replace(product, kernel=kernel)) for role, product in scheme.roles)
     return replace(scheme, format=replace(scheme.format, kernel=kernel), roles=roles)
+
+
+def _on_own_kernels(scheme: Scheme, family: str, *, model: arch.ModelSpec, notes: list[Note]) -> Scheme:
+    """The scheme on an engine's own kernels where they take it; MXFP4 experts as its converter stores them."""
+    if scheme.format.name == MXFP4 and model.has_experts:
+        notes.append(Note("experts_in_gguf", {"method": GGUF_EXPERTS}))
+        return scheme_named(GGUF_EXPERTS, plain=scheme.format.math, model=model)
+    taken = scheme.format.name in load_format_kernels().family(family).formats
+    return replace(scheme, format=replace(scheme.format, kernel=family)) if taken else scheme
 
 
 def _mixed(model: arch.ModelSpec, precision: PrecisionSpec, plain: Dtype) -> tuple[tuple[str, MatmulFormat], ...]:
@@ -249,26 +262,23 @@ def _checkpoint_scheme(
     if given.method in OWN_KERNELS and precision.activations is None:
         notes.append(Note("weights_of_method", {"method": given.method}))
         return replace(scheme_named(OWN_KERNELS[given.method], plain=plain, model=model), unquantised=given.unquantized)
-    activations = precision.activations or given.activations
-    if BITS[activations] >= BITS[Dtype.BF16]:
-        activations = plain
-    product = format_of_pair(
-        given.weights, activations, plain=plain, group_size=given.group_size, method=given.method.lower()
-    )
+    activations, product = _stored_product(given, precision, plain)
     notes.append(Note("weights_of_config", {"weights": given.weights, "dtype": activations, "format": product.name}))
-    roles = tuple((own.role, _role_product(own, precision, plain)) for own in given.roles)
+    roles = tuple((own.role, _stored_product(own, precision, plain)[1]) for own in given.roles)
     notes += [Note("role_format", {"role": role, "format": own}) for role, own in roles]
     return Scheme(
         weights=given.weights, activations=activations, format=product, unquantised=given.unquantized, roles=roles
     )
 
 
-def _role_product(given: arch.RoleFormatSpec, precision: PrecisionSpec, plain: Dtype) -> MatmulFormat:
-    """Product of a role with its own format; activations asked for go before the checkpoint's."""
+def _stored_product(
+    given: arch.QuantizationSpec | arch.RoleFormatSpec, precision: PrecisionSpec, plain: Dtype
+) -> tuple[Dtype, MatmulFormat]:
+    """Activations and product of stored weights; activations asked for go before the checkpoint's."""
     activations = precision.activations or given.activations
     if BITS[activations] >= BITS[Dtype.BF16]:
         activations = plain
-    return format_of_pair(
+    return activations, format_of_pair(
         given.weights, activations, plain=plain, group_size=given.group_size, method=given.method.lower()
     )
 

@@ -149,6 +149,8 @@ class EngineProfile(Spec):
     sees more of them than are chosen (empty: the chosen ones are always gathered).
     ``sparse_decode``: what choosing keys adds to a decode step beyond the kernels that are counted.
     ``host_products``: weights in the host's memory are multiplied there (None: copied to the device in every pass).
+    ``format_kernels``: family of kernels of its own that multiply the formats which they take (empty: its library's).
+    ``one_pass_batches``: a static batch's prompts run in one pass (False: in passes of max_num_batched_tokens).
     ``packs_block_queries``: architectures on which attention over chosen blocks of keys packs queries into a tile.
     ``matrix_groups``: query heads per KV head whose decode attention has a matrix kernel (empty: all have one).
     ``recipe``: kernels that it runs where its library's tables were measured on others.
@@ -190,6 +192,8 @@ class EngineProfile(Spec):
     dense_short_prompts: tuple[str, ...] = ()
     sparse_decode: SparseDecode | None = None
     host_products: HostProducts | None = None
+    format_kernels: str = ""
+    one_pass_batches: bool = True
     packs_block_queries: tuple[str, ...] = ()
     matrix_groups: tuple[PositiveInt, ...] = ()
     recipe: by_release.KernelRecipe = by_release.KernelRecipe()

@@ -6,7 +6,15 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from simulator.errors import RoofcastError, did_you_mean, plain_word
 from simulator.specs.base import LogSigma, Spec, open_field
@@ -71,7 +79,7 @@ SCHEMES = _by_spelling(
 )
 """Other names of ``precision.scheme``."""
 
-GGUF_MIXES = ("q2-k", "q3-k-m", "q4-0", "q4-k-m", "q5-k-m", "q6-k", "q8-0")
+GGUF_MIXES = ("q2-k", "q3-k-m", "q4-0", "q4-k-m", "q5-k-m", "q6-k", "q8-0", "mxfp4-moe")
 """llama.cpp's mixes of blocks, as schemes."""
 
 
@@ -214,6 +222,20 @@ def _with_blocks(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
+class IntegerBlocks(Spec):
+    """Blocks of weights that matrix units multiply as 8-bit integers, and vector units convert and scale sum by sum.
+
+    elements : of the inner size that share a scale; scale_ops : instructions of one lane for each sum of a block
+    converted_per_clock : sums that a compute unit turns into floats
+    rate_shares : architectures that run them so -> share of the 8-bit peak that their instructions issue at
+    """
+
+    elements: PositiveInt
+    scale_ops: PositiveFloat
+    converted_per_clock: PositiveFloat
+    rate_shares: dict[str, PositiveFloat]
+
+
 class FormatKernelSpec(Spec):
     """One family of kernels, relative to the 16-bit kernel of the same device and library.
 
@@ -224,7 +246,8 @@ class FormatKernelSpec(Spec):
         they are stored)
     fused_rows : most tokens that the fused kernel takes; above it the weights are written out in 16 bit first.
         Absent: any number
-    on_vector_units : few tokens may take a matrix-vector kernel, which fills no tile, where that is faster
+    vector_rows : most tokens that may take a matrix-vector kernel, which fills no tile, where that is faster
+    integer_blocks : how integers multiply the blocks of a weight-only format (None: in 16 bit)
     paper_of : schemes whose own paper was measured with it
     fitted_on, scored_on : rows behind the parameters and rows that they were tested on, with the mean error there
     """
@@ -237,7 +260,8 @@ class FormatKernelSpec(Spec):
     launch_s: NonNegativeFloat = 0.0
     dequantise_ops: NonNegativeFloat = 0.0
     fused_rows: PositiveInt | None = None
-    on_vector_units: bool = False
+    vector_rows: NonNegativeInt = 0
+    integer_blocks: IntegerBlocks | None = None
     log_sigma: LogSigma
     known_as: Literal["fitted", "assumed"]
     source: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -23,7 +25,9 @@ def _constant(step: StepShape) -> Array:
 
 
 CURVE = load_curve(
-    _constant, mix=MIX, limits=LaneLimits(sequences=SLOTS, batched_tokens=100_000, kv_tokens=float("inf"))
+    _constant,
+    mix=replace(MIX, prefix_hit_fraction=1.0),
+    limits=LaneLimits(sequences=SLOTS, batched_tokens=100_000, kv_tokens=float("inf")),
 )
 
 

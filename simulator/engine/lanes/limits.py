@@ -34,6 +34,7 @@ class LaneLimits:
     prompts_apart : prompts have steps of their own, in which nobody decodes; whole_prompts : none is split over steps
     full_length : the cache has room set aside for a sequence's whole answer
     stages : of a pipeline, whose steps under way share the sequences; ranks : that share experts and step together
+    steps_ahead : that are formed before a sequence's last one ends
     """
 
     sequences: int
@@ -50,6 +51,7 @@ class LaneLimits:
     full_length: bool = False
     stages: int = 1
     ranks: int = 1
+    steps_ahead: int = 0
 
     def room_tokens(self, decoding: Array) -> Array:
         """What a step leaves to prompts beside so many sequences."""
@@ -88,6 +90,18 @@ def kv_tokens_for_one(mix: RequestMix, *, limits: LaneLimits) -> float:
     return held_tokens(mix, limits=limits) + 2 * _to_spare(mix, limits=limits)
 
 
+def decoding_share(
+    mix: RequestMix, *, limits: LaneLimits, batched_tokens: Array | float, steps_ahead: Array | int
+) -> Array:
+    """Share of the time in which a running sequence decodes: it is taken in with the first piece of its prompt, and who
+    takes its place joins no step that was formed before its last one ended. Steps of prompts alone delay nobody who
+    decodes beside them, and those whose prompts came with them compute none. Reference: [Little1961]"""
+    pieces = np.maximum(mix.new_prompt_tokens / (limits.round_steps * np.asarray(batched_tokens)), 1.0)
+    beside = limits.round_steps * (pieces * (mix.prefix_hit_fraction < 1) + steps_ahead)
+    share: Array = mix.decode_steps / np.maximum(mix.decode_steps + beside, 1.0)
+    return np.ones_like(share) if limits.prompts_apart or mix.decode_steps == 0 else share
+
+
 def slots_of(mix: RequestMix, *, limits: LaneLimits) -> tuple[int, SlotLimit]:
     """Sequences that run at once, and what bounds them."""
     by_memory = float(kv_slots(mix, limits=limits))
@@ -121,4 +135,5 @@ def lane_limits(deployment: Deployment, memory: MemoryPlan, *, mix: RequestMix) 
         full_length=engine.reserves_full_length,
         stages=deployment.parallelism.pp_size,
         ranks=deployment.parallelism.ranks_in_step if deployment.parallelism.pp_size == 1 else 1,
+        steps_ahead=int(engine.async_scheduling and deployment.parallelism.pp_size == 1),
     )

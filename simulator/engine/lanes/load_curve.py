@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine.lanes.limits import LaneLimits, SlotLimit, held_tokens, lane_limits, slots_of
+from simulator.engine.lanes.limits import LaneLimits, SlotLimit, decoding_share, held_tokens, lane_limits, slots_of
 from simulator.engine.lanes.pricing import (
     SIZE_WEIGHTS,
     LaneCosts,
@@ -47,10 +48,11 @@ class LoadCurve:
     size_variance : squared coefficient of variation of what the prompts of such a step add to it
     room_tokens : prompt tokens of a step on average while all are as full as can be
     full_prompt_s : time per prompt meanwhile [s]
-    slots_used : share of full slots that decode while prompts that fit no step wait for others to end
+    slots_used : share of full slots that decode: less than a whole one of the last, and fewer while prompts that fit no
+        step wait for others to end
     costs : the same for prompts of any length
     nodes : the n that were priced; cases of the StepShape are those of ``lane_pricing``, node by node
-    slots : sequences that run at once; limit : what bounds them
+    slots : sequences that decode at once; limit : what bounds them
     ranks : that compute prompts in step; together : prompts of all, and times of sampled steps of so many
     """
 
@@ -109,6 +111,7 @@ class LaneSteps:
     mix: RequestMix
     limits: LaneLimits
     slots: int
+    slots_used: float
     limit: SlotLimit
     at: NodeSteps
 
@@ -133,13 +136,14 @@ class LaneSteps:
         if stages > 1 and self.mix.decode_steps > 0:
             plain_s, delay_s, delaying = self._in_rounds(alone, stage, plain_s, own_s)
         full_prompt_s = (stage.full_s + (self.limits.round_steps - 1) * stage.beside_s) * new_tokens / steps.room_tokens
-        room_tokens, slots_used = self.limits.room_tokens(every), 1.0
+        room_tokens, slots_used = self.limits.room_tokens(every), self.slots_used
         if self.limits.whole_prompts:
             from simulator.engine.lanes.whole_prompts import in_line  # not needed where prompts are split
 
-            waiting, taken, slots_used = in_line(
+            waiting, taken, kept = in_line(
                 self.mix, nodes, limits=self.limits, slots=self.slots, room_tokens=steps.room_tokens
             )
+            slots_used = slots_used * kept
             full_prompt_s = full_prompt_s + waiting * plain_s
             room_tokens = new_tokens / np.interp(every, nodes, taken)
         return LoadCurve(
@@ -231,7 +235,10 @@ def _beside_others(alone: PricedNodes, stage: PricedNodes) -> PricedNodes:
 
 def lane_steps(mix: RequestMix, *, limits: LaneLimits) -> LaneSteps:
     """What has to be priced of a lane under ``limits``."""
-    slots, limit = slots_of(mix, limits=limits)
+    places, limit = slots_of(mix, limits=limits)
+    share = decoding_share(mix, limits=limits, batched_tokens=limits.batched_tokens, steps_ahead=limits.steps_ahead)
+    decoding = float(places if limit is SlotLimit.TOKEN_BUDGET else places * share)
+    slots = ceil(decoding)
     nodes = _nodes(slots) if mix.decode_steps > 0 else np.zeros(1)
     guessed = (limits.round_steps * limits.sequence_tokens - 1) * nodes / limits.stages
     batched_tokens = limits.round_steps * limits.batched_tokens - guessed
@@ -243,6 +250,7 @@ def lane_steps(mix: RequestMix, *, limits: LaneLimits) -> LaneSteps:
         mix=mix,
         limits=limits,
         slots=slots,
+        slots_used=decoding / max(slots, 1),
         limit=limit,
         at=node_steps(
             mix=mix,
@@ -283,7 +291,8 @@ def saturation(curve: LoadCurve) -> Saturation:
         beyond = every * mix.new_prompt_tokens - curve.limits.stages * mix.decode_steps * curve.room_tokens
         filled = float(np.interp(0.0, np.maximum.accumulate(beyond), every))
     sequences = min(float(curve.slots), filled)
-    by_slots = curve.slots_used * float(np.interp(sequences, np.arange(1, curve.slots + 1), curve.rates_per_s))
+    rates_per_s = np.concatenate(([0.0], curve.rates_per_s))
+    by_slots = float(np.interp(curve.slots_used * sequences, np.arange(curve.slots + 1), rates_per_s))
     by_budget = float(1 / np.interp(sequences, np.arange(curve.slots + 1), curve.full_prompt_s))
     limit = SlotLimit.TOKEN_BUDGET if filled < curve.slots else curve.limit
     return Saturation(rate_per_s=min(by_slots, by_budget), sequences=sequences, limit=limit)

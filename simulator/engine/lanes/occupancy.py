@@ -271,7 +271,7 @@ def slot_occupancy(rows: LaneRows, *, dispersion: Array | None = None, chain: _C
     each = np.arange(len(rates_per_s))
     last_prefill_s = lanes.prefill_s.values[rows.of, rows.slots]
     left = np.maximum(1 - rates_per_s * last_prefill_s, _EPSILON)
-    served_per_s = lanes.slots_used[rows.of] / (left / deaths[each, rows.slots - 1] + last_prefill_s)
+    served_per_s = 1 / (left / (lanes.slots_used[rows.of] * deaths[each, rows.slots - 1]) + last_prefill_s)
     load = rates_per_s / served_per_s
     stable = np.minimum(load, 1 - _EPSILON)
     # Departures of many slots are about as random as a Poisson stream, however evenly arrivals come.

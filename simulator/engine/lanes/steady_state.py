@@ -146,7 +146,8 @@ def _sequences_met(lane: LaneState, *, decode_steps: Array, prompt_variance: Arr
     common = company_correlation(lane.rows.mix) / np.sqrt(1 + prompt_variance[:, None])
     noise = common * normal(Draw.LATER_PROMPTS) + np.sqrt(1 - common**2) * normal(Draw.OCCUPANCY)
     slots = lane.rows.slots[:, None]
-    mean = np.minimum((occupancy.mean + lane.dispersion)[:, None], slots)
+    company = np.where(lane.rows.stages > 1, occupancy.variance / np.maximum(occupancy.mean, _TINY), lane.dispersion)
+    mean = np.minimum((occupancy.mean + company)[:, None], slots)
     met: Array = mean + deviation * noise
     np.maximum(met, 1.0, out=met)
     np.minimum(met, slots, out=met)

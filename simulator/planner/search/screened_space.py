@@ -51,7 +51,9 @@ def screened_load(question: Question, *, steps: ScreenedSteps, space: SearchSpac
         block_tokens=profile.block_size_tokens,
         request_s=profile.overheads.request_s,
         prompt_token_s=profile.overheads.prompt_token_s,
+        prompts_apart=steps.apart,
         full_length=(asked.scheduler or profile.scheduler) == FULL_LENGTH,
+        steps_ahead=int(profile.async_scheduling),
     )
     return ScreenedLoad(
         steps=steps,

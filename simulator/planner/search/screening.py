@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.lanes import queueing
-from simulator.engine.lanes.limits import LaneLimits, kv_slots
+from simulator.engine.lanes.limits import LaneLimits, decoding_share, kv_slots
 from simulator.engine.lanes.occupancy import PromptSteps, carrying_prompts
 from simulator.engine.lanes.prompt_queue import company_correlation
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
@@ -191,13 +191,14 @@ def _place(axis: Array, values: Array) -> _Place:
 
 
 def _slots(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> Array:
-    """Sequences that run at once in one lane, by batch limit, token budget and cache; as ``load_curve.kv_slots``."""
+    """Sequences that decode at once in one lane, by batch limit, token budget and cache; as ``lane_steps``."""
     kv_tokens = np.stack([table.kv_tokens for table in tables])
     lanes = np.array([table.parallelism.pp_size for table in tables])[:, None, None]
     by_cache = kv_slots(load.mix, limits=load.limits, kv_tokens=np.minimum(kv_tokens, np.finfo(np.float32).max))
     by_limit = np.maximum(1, np.array(load.space.sequences)[:, None] // lanes)
-    by_tokens = np.array(load.space.tokens) - 1
-    slots: Array = np.floor(np.minimum(np.minimum(by_cache, by_limit), by_tokens))
+    tokens, ahead = np.array(load.space.tokens), load.limits.steps_ahead * (lanes == 1)
+    share = decoding_share(load.mix, limits=load.limits, batched_tokens=tokens, steps_ahead=ahead)
+    slots: Array = np.minimum(np.floor(np.minimum(by_cache, by_limit)) * share, tokens - 1)
     return slots
 
 
@@ -255,7 +256,7 @@ def _loaded(
         lanes=lanes,
         slots=slots,
         by_slots_per_s=by_slots,
-        saturation_per_s=np.where(slots >= 1, np.minimum(by_slots, 1 / full.read(lanes.full_prompt_s)), 0.0),
+        saturation_per_s=np.where(slots > 0, np.minimum(by_slots, 1 / full.read(lanes.full_prompt_s)), 0.0),
         stages=np.array([table.parallelism.pp_size for table in tables])[:, None, None],
         hold_full_s=full.read(lanes.hold_s),
         variability=(mix.arrival_cv**2 + mix.osl.cv**2) / 2,

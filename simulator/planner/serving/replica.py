@@ -9,7 +9,7 @@ from math import exp
 
 import numpy as np
 
-from simulator.engine.lanes.limits import SlotLimit, kv_tokens_for_one
+from simulator.engine.lanes.limits import SlotLimit, kv_tokens_for_one, slots_of
 from simulator.engine.lanes.load_curve import LoadCurve, Saturation, lanes
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective, SteadyState
 from simulator.errors import InfeasibleError, Option, RoofcastError
@@ -208,7 +208,7 @@ def part_of(
     replica = Replica(
         deployment=found.deployment,
         memory=found.memory,
-        slots=found.curve.slots * count,
+        slots=slots_of(found.curve.mix, limits=found.curve.limits)[0] * count,
         slot_limit=limit.limit,
         saturated_sequences=limit.sequences * count,
         saturation_per_s=limit.rate_per_s * count,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from simulator.engine.lanes.limits import slots_of
 from simulator.engine.lanes.load_curve import lane_curve, lanes
 from simulator.engine.lanes.occupancy import carrying_prompts
 from simulator.engine.lanes.pipeline import PipelineRounds, pipeline
@@ -117,7 +118,8 @@ def test_a_replica_of_stages_has_one_scheduler() -> None:
     )
     mix = RequestMix(isl=LengthDistribution(mean_tokens=500), osl=LengthDistribution(mean_tokens=100))
     assert lanes(deployment) == 1
-    assert lane_curve(deployment, mix=mix).slots == deployment.engine.max_num_seqs
+    curve = lane_curve(deployment, mix=mix)
+    assert slots_of(mix, limits=curve.limits)[0] == deployment.engine.max_num_seqs
 
 
 def test_uneven_steps_hold_all_up_but_not_those_that_have_a_stage_each() -> None:

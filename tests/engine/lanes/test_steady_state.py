@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.engine.lanes.limits import LaneLimits, SlotLimit, kv_slots
+from simulator.engine.lanes.limits import LaneLimits, SlotLimit, decoding_share, kv_slots
 from simulator.engine.lanes.load_curve import LoadCurve, load_curve, saturation
 from simulator.engine.lanes.occupancy import rows_of_one, slot_occupancy
 from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState, steady_state
@@ -88,12 +90,29 @@ class TestOccupancy:
 
 class TestSaturation:
     def test_batch_limit_by_hand(self) -> None:
-        # Fixed lengths, 64 slots: S = 12 ms + 64 * 0.12 ms = 19.68 ms, W = 100 * 0.04 ms = 4 ms.
-        # lambda = 64 / (99 * 19.68 ms + 64 * 4 ms) = 29.03 / s.
+        # Fixed lengths, 64 slots, of which 99 in 100 steps decode: n = 63.36, S = 12 ms + n * 0.12 ms = 19.60 ms,
+        # W = 100 * 0.04 ms = 4 ms. lambda = n / (99 * 19.60 ms + n * 4 ms) = 28.88 / s.
         curve = lane(request_mix(isl=100, isl_cv=0, osl=100, osl_cv=0), sequences=64)
         limit = saturation(curve)
-        assert limit.rate_per_s == pytest.approx(64 / (99 * 0.01968 + 64 * 0.004))
+        decoding = 64 * 0.99
+        assert limit.rate_per_s == pytest.approx(
+            decoding / (99 * (0.012 + decoding * 0.00012) + decoding * 0.004), rel=1e-4
+        )
         assert limit.limit is SlotLimit.BATCH_LIMIT
+
+    def test_a_place_is_taken_from_the_prompt_on(self) -> None:
+        """Answers of eleven tokens decode in ten of eleven steps; of twelve where the next step was formed before."""
+        mix = request_mix(isl=100, isl_cv=0, osl=11, osl_cv=0)
+        limits = LaneLimits(sequences=64, batched_tokens=2048, kv_tokens=float("inf"))
+
+        def share(mix: RequestMix, limits: LaneLimits, *, steps_ahead: int = 0) -> float:
+            return float(decoding_share(mix, limits=limits, batched_tokens=2048.0, steps_ahead=steps_ahead))
+
+        assert share(mix, limits) == pytest.approx(10 / 11)
+        assert share(mix, limits, steps_ahead=1) == pytest.approx(10 / 12)
+        assert share(request_mix(isl=4096, isl_cv=0, osl=11, osl_cv=0), limits) == pytest.approx(10 / 12)
+        assert share(replace(mix, prefix_hit_fraction=1.0), limits) == 1
+        assert share(mix, replace(limits, prompts_apart=True)) == 1
 
     def test_token_budget_by_hand(self) -> None:
         # Prompts of 4000 tokens, answers of 50, steps of 2048: n = 2048 * 49 / (4000 + 49) sequences decode.

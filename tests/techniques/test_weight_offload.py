@@ -59,12 +59,21 @@ def test_an_engine_that_computes_on_the_host_reads_there_and_copies_for_prompts_
     for sequences, rate in ((1.0, rule.reads_bytes_per_s(spec)), (64.0, spec.host_link.bytes_per_s_per_direction)):
         more_s = step_s(made, sequences=sequences) - step_s(plain, sequences=sequences)
         assert more_s == pytest.approx(saved / rate, rel=1e-3)
-    assert rule.reads_bytes_per_s(spec) >= 2 * spec.host_link.bytes_per_s_per_direction
+    assert rule.reads_bytes_per_s(spec) > spec.host_link.bytes_per_s_per_direction
+
+
+@pytest.mark.parametrize(("card", "server"), [("rtx-4090", "l40s"), ("rtx-5090", "rtx-pro-6000")])
+def test_the_host_of_a_consumer_card_has_two_channels(card: str, server: str) -> None:
+    rule, named, link = load_engine("llama.cpp").host_products, load_hardware(card), load_hardware(server).host_link
+    assert rule is not None
+    assert (named.form_factor, named.host_link.kind) == ("consumer-card", link.kind)
+    assert rule.reads_bytes_per_s(named) == 2 * 8 * 5.6e9
+    assert rule.reads_bytes_per_s(load_hardware(server)) > 2 * rule.reads_bytes_per_s(named)
 
 
 def test_a_host_without_a_link_of_its_own_reads_the_devices_memory() -> None:
     rule, shared = HostProducts(rows_below=32, memory_bytes_per_s={"pcie4": 2e11}), load_hardware("apple-m4-max")
-    assert rule.reads_bytes_per_s(load_hardware("rtx-4090")) == 2e11
+    assert rule.reads_bytes_per_s(load_hardware("l40s")) == 2e11
     assert rule.reads_bytes_per_s(shared) == shared.memory_bytes_per_s
 
 

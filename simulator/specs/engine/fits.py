@@ -180,8 +180,8 @@ class SparseDecode(Spec):
 class HostProducts(Spec):
     """Products of few rows whose weights are in the host's memory run on its processor.
 
-    rows_below : more have the weights copied to the device; memory_bytes_per_s : of one socket, by the kind of link
-        that its generation brings; a link that is not named shares the device's memory [bytes/s]
+    rows_below : more have the weights copied to the device; memory_bytes_per_s : of one socket, by the form of the
+        device or the link that its generation brings; what names neither shares the device's memory [bytes/s]
     """
 
     rows_below: PositiveInt
@@ -189,4 +189,5 @@ class HostProducts(Spec):
 
     def reads_bytes_per_s(self, hardware: AcceleratorSpec) -> float:
         """The rate at which the host of ``hardware`` reads weights [bytes/s]."""
-        return self.memory_bytes_per_s.get(hardware.host_link.kind.split("-x")[0], hardware.memory_bytes_per_s)
+        rates, link = self.memory_bytes_per_s, hardware.host_link.kind.split("-x")[0]
+        return rates.get(hardware.form_factor, rates.get(link, hardware.memory_bytes_per_s))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from math import ceil, sqrt
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from simulator.phases.memory import MemoryPlan
 from simulator.records import dataclass
 from simulator.specs.engine.engine import PROMPTS_APART
 from simulator.traffic.lengths import Array, RequestMix
+
+_SPREADS = 3
+"""Standard deviations of the sequences that a budget keeps going, beyond which no lane is found."""
 
 
 class SlotLimit(StrEnum):
@@ -103,9 +107,15 @@ def decoding_share(
 
 
 def slots_of(mix: RequestMix, *, limits: LaneLimits) -> tuple[int, SlotLimit]:
-    """Sequences that run at once, and what bounds them."""
+    """Sequences that run at once, and what bounds them. A budget B keeps n = O B / (P + O) going by prompts of P and
+    answers of O tokens, give or take the root of n (1 - n / B): starts are to ends as O (B - n) to P n.
+    """
     by_memory = float(kv_slots(mix, limits=limits))
     by_tokens = int((limits.batched_tokens - 1) / limits.sequence_tokens) * limits.stages
+    if not (limits.prompts_apart or limits.whole_prompts) and mix.decode_steps > 0:
+        share = mix.decode_steps / (mix.decode_steps + mix.new_prompt_tokens / limits.sequence_tokens)
+        kept = share * limits.batched_tokens / limits.sequence_tokens * limits.stages
+        by_tokens = min(by_tokens, ceil(kept + _SPREADS * sqrt(kept * (1 - share))))
     if min(limits.sequences, by_tokens) > by_memory:
         return int(by_memory), SlotLimit.KV_MEMORY
     if by_tokens < limits.sequences:

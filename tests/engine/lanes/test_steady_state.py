@@ -13,7 +13,8 @@ from simulator.engine.lanes.limits import LaneLimits, SlotLimit, decoding_share,
 from simulator.engine.lanes.load_curve import LoadCurve, load_curve, saturation
 from simulator.engine.lanes.occupancy import rows_of_one, slot_occupancy
 from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState, steady_state
-from simulator.traffic.lengths import LengthDistribution, RequestMix, normal_points, uniform_points
+from simulator.operators.work import StepShape
+from simulator.traffic.lengths import Array, LengthDistribution, RequestMix, normal_points, uniform_points
 from tests.engine.batching_simulation import affine_steps, simulate
 from tests.engine.queue_laws import mg1_wait_mean_s
 
@@ -122,6 +123,23 @@ class TestSaturation:
         assert limit.sequences == pytest.approx(2048 * 49 / 4049)
         step_s = DECODE_S + SEQUENCE_S * limit.sequences + TOKEN_S * (2048 - limit.sequences)
         assert limit.rate_per_s == pytest.approx((2048 - limit.sequences) / 4000 / step_s, rel=0.01)
+
+    @pytest.mark.parametrize("mix", [request_mix(), request_mix(isl=1000, osl=1000)])
+    def test_a_batch_limit_beyond_what_the_budget_feeds_changes_nothing(self, mix: RequestMix) -> None:
+        """A step full of answers takes a token of a prompt; as that costs a launch, prompts seemed to take for ever."""
+
+        def launched(step: StepShape) -> Array:
+            return affine_steps(1e-3, SEQUENCE_S, TOKEN_S)(step) + 2e-3 * (step.prefill_sequences > 0)
+
+        tight, loose = (
+            load_curve(launched, mix=mix, limits=LaneLimits(sequences=each, batched_tokens=1024, kv_tokens=np.inf))
+            for each in (640, 1024)
+        )
+        rates_per_s = np.array([0.1, 0.5, 0.9]) * saturation(tight).rate_per_s
+        for metric in LatencyMetric:
+            bound, free = (steady_state(item, rates_per_s=rates_per_s) for item in (tight, loose))
+            assert np.isfinite(free.percentile_s(metric, 95)).all()
+            np.testing.assert_allclose(free.percentile_s(metric, 95), bound.percentile_s(metric, 95), rtol=0.02)
 
     def test_memory_bounds_the_slots(self) -> None:
         curve = lane(kv_tokens=50_000.0)
@@ -251,6 +269,8 @@ CASES = [
     ("fixed", request_mix(isl=500, isl_cv=0, osl=100, osl_cv=0), 128, 2048, 0.8, (0.1, 0.15), (0.05, 0.1)),
     ("long prompts", request_mix(isl=4000, isl_cv=0.5, osl=50, osl_cv=0.5), 128, 2048, 0.6, (0.15, 0.15), (0.1, 0.3)),
     ("long answers", request_mix(isl=200, isl_cv=0.5, osl=300, osl_cv=1.0), 32, 2048, 0.6, (0.05, 0.05), (0.02, 0.02)),
+    # Full of answers a step has no room for prompts: a state that no lane stays in.
+    ("no less than the budget", request_mix(isl=200, osl=300), 512, 512, 0.6, (0.15, 0.15), (0.02, 0.05)),
 ]
 
 

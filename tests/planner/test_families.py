@@ -81,3 +81,12 @@ def test_to_compare_guesses_as_well_never_makes_a_plan_dearer() -> None:
     assert "two pools" in families_text(guessing)
     assert "speculation" in families_text(plain)
     assert "speculation" not in families_text(guessing)
+
+
+def test_prompts_that_are_cached_never_take_more_accelerators() -> None:
+    """448 MI355X without hits, 504 with a fifth of the prompts cached: of spread experts only those over attention
+    ranks were tried there, which the screen thought faster than they are."""
+    asked = {"rps": 150, "model": "qwen3-235b-a22b", "hardware": "mi355x", "isl": 1000, "osl": 1000, "verify": False}
+    bounds = {"ttft_p95": "0.5s", "tpot_p95": "25ms"}
+    taken = [plan_capacity(plan_spec({**asked, **bounds, "prefix_hit": hit})).best.devices for hit in (0.0, 0.2)]
+    assert taken[1] <= taken[0]

@@ -27,6 +27,7 @@ from simulator.specs.question.plan import NONE
 
 if TYPE_CHECKING:
     from simulator.planner.records import SearchSummary
+    from simulator.planner.search.screen_tables import ScreenTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,12 +184,18 @@ def _leaves_domain(item: Sized) -> bool:
     return candidate.parallelism.devices > candidate.platform.linked_devices
 
 
+def _sizes(table: ScreenTable) -> tuple[int, int]:
+    return table.parallelism.dp_size, table.parallelism.ep_size
+
+
 def _candidates(family: SearchFamily, found: ScreenedSpace, question: Question) -> tuple[Candidate, ...]:
     match family:
         case SearchFamily.LIMITS:
             return cheapest(found, question, among=lambda table: table.parallelism.ep_size == 1)
         case SearchFamily.EXPERTS:
-            return cheapest(found, question, among=lambda table: table.parallelism.ep_size > 1)
+            # Ranks of attention wait for each other, which the screen does not know: without them is tried too.
+            alone = cheapest(found, question, among=lambda table: _sizes(table)[0] == 1 < _sizes(table)[1])
+            return alone + cheapest(found, question, among=lambda table: min(_sizes(table)) > 1)
         case SearchFamily.POOLS:
             return pool_finalists(found, question, per_platform=1)
 

@@ -13,7 +13,7 @@ import pytest
 from simulator.errors import RoofcastError
 from simulator.reports.formats.scenario_schema import scenario_schema
 from simulator.specs.question.scenario import IDLE_FIELDS, REQUIRED_FIELDS, ScenarioSpec
-from simulator.specs.question.technique_words import EXAMPLES
+from simulator.specs.question.technique_words import OF_PARTS
 from tests.for_every import for_every
 
 LINES = (Path(__file__).parents[1] / "golden" / "scenarios.jsonl").read_text("utf-8").splitlines()
@@ -96,5 +96,5 @@ def test_fields_have_units_defaults_and_words() -> None:
     assert schema["properties"]["tp_size"]["default"] == 1
     assert {rule["if"]["properties"]["kind"]["const"] for rule in schema["allOf"]} == set(IDLE_FIELDS)
     techniques = schema["$defs"]["TechniquesSpec"]["properties"]
-    assert techniques["kv_policy"]["anyOf"][-1]["examples"] == [EXAMPLES["kv_policy"]]
+    assert techniques["kv_policy"]["anyOf"][-1]["examples"] == [OF_PARTS["kv_policy"]]
     assert "llama-3.1-8b" in schema["properties"]["model"]["anyOf"][-1]["examples"]

@@ -10,7 +10,7 @@ from simulator.specs.base import LARGEST_INTEGER, LARGEST_NUMBER
 from simulator.specs.model.precision import NumberFormat
 from simulator.specs.profiles import list_profiles
 from simulator.specs.question.scenario import IDLE_FIELDS, NOMINAL_LENGTHS, REQUIRED_FIELDS, ScenarioSpec
-from simulator.specs.question.technique_words import EXAMPLES, PLAIN
+from simulator.specs.question.technique_words import OF_PARTS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 UNITS = {
@@ -39,8 +39,8 @@ def scenario_schema() -> Schema:
     for field in ("weights", "activations", "kv_cache"):
         _or_word(precision["properties"], field, [item.value for item in NumberFormat])
     _or_word(precision["properties"], "scheme", SCHEME_NAMES)
-    for field in EXAMPLES.keys() - set(PLAIN):
-        _or_word(techniques["properties"], field, [EXAMPLES[field]])
+    for field, example in OF_PARTS.items():
+        _or_word(techniques["properties"], field, [example])
     _or_word(engine["properties"], "name", list_profiles("engines"))
     _or_word(engine["properties"], "kv_tiers", ["host:1e12|nvme:15e12,bytes_per_s=25e9"])
     fields = document["properties"]

@@ -9,47 +9,56 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.specs.parsing import MalformedError, parse_json
 
-# Field -> (key of the main word, key of a bare number after it).
-_MAIN_WORDS: dict[str, tuple[str, str]] = {
-    "sparsity": ("pattern", "fraction"),
-    "speculation": ("method", "k"),
-    "kv_policy": ("method", "budget_tokens"),
-    "adapters": ("method", "rank"),
-}
 PLACE = "techniques"
 _OTHER_NUMBERS = {"prompt_tuning": "prompt_tokens"}
 """Key of a bare number after these main words."""
-_ALONE = {"weight_offload": "fraction", "early_exit": "mean_fraction"}
-"""Key of the number that a technique without a main word is written as: early_exit=0.6."""
 _BARE_WORDS = {"draft": "draft_model"}
 """Key of a bare word after these main words: draft:llama-3.2-1b,k=4."""
 _SHARES = {"budget_tokens": "budget_fraction"}
 """Key of a share where a number of tokens may stand: h2o:20%."""
-_SHORT_KEYS: dict[str, dict[str, str]] = {
-    "contextual_sparsity": {"attention": "attention_fraction", "mlp": "mlp_fraction", "rank": "predictor_rank"},
-    "kv_policy": {"budget": "budget_tokens"},
-    "speculation": {"draft": "draft_model"},
+
+
+class Spelling(NamedTuple):
+    """How a technique is written.
+
+    example : such a text; is_scalar : a word or a truth value, taken as it is
+    word, number : keys of the main word, and of a bare number behind it or, without a main word, alone
+    short : keys by the shorter words that may stand for them
+    """
+
+    example: str
+    is_scalar: bool = False
+    word: str = ""
+    number: str = ""
+    short: Mapping[str, str] = {}
+
+
+SPELLINGS: Mapping[str, Spelling] = {
+    "sparsity": Spelling("2:4", word="pattern", number="fraction"),
+    "contextual_sparsity": Spelling(
+        "attention=0.5,mlp=0.2",
+        short={"attention": "attention_fraction", "mlp": "mlp_fraction", "rank": "predictor_rank"},
+    ),
+    "speculation": Spelling("eagle:k=4,acceptance=0.7", word="method", number="k", short={"draft": "draft_model"}),
+    "attention": Spelling("standard", is_scalar=True),
+    "kv_policy": Spelling("h2o:1024", word="method", number="budget_tokens", short={"budget": "budget_tokens"}),
+    "adapters": Spelling("lora:rank=16,count=8", word="method", number="rank"),
+    "structure": Spelling("num_key_value_heads=8"),
+    "early_exit": Spelling("mean_fraction=0.6", number="mean_fraction"),
+    "fusion": Spelling("true", is_scalar=True),
+    "weight_offload": Spelling("0.5", number="fraction"),
+    "sequence_parallel": Spelling("true", is_scalar=True),
+    "two_batch_overlap": Spelling("true", is_scalar=True),
 }
-EXAMPLES = {
-    "sparsity": "2:4",
-    "contextual_sparsity": "attention=0.5,mlp=0.2",
-    "speculation": "eagle:k=4,acceptance=0.7",
-    "attention": "standard",
-    "kv_policy": "h2o:1024",
-    "adapters": "lora:rank=16,count=8",
-    "structure": "num_key_value_heads=8",
-    "early_exit": "mean_fraction=0.6",
-    "fusion": "true",
-    "weight_offload": "0.5",
-    "sequence_parallel": "true",
-    "two_batch_overlap": "true",
+OF_PARTS: Mapping[str, str] = {
+    field: spelling.example for field, spelling in SPELLINGS.items() if not spelling.is_scalar
 }
-PLAIN = ("attention", "fusion", "sequence_parallel", "two_batch_overlap")
+"""Examples of the techniques that have fields of their own."""
 _PATTERN = re.compile(r"(\d+:\d+)(?:[:,](.*))?", re.ASCII)
 # Longer ones stay text, which no number is made of.
 _NUMBER = re.compile(r"[-+]?(\d{1,30}\.?\d{0,30}|\.\d{1,30})([eE][-+]?\d{1,3})?", re.ASCII)
@@ -57,26 +66,26 @@ _NUMBER = re.compile(r"[-+]?(\d{1,30}\.?\d{0,30}|\.\d{1,30})([eE][-+]?\d{1,3})?"
 
 def technique_value(field: str, text: str) -> object:
     """One field of a scenario's ``techniques`` as plain data, from its text."""
-    if field not in EXAMPLES:
-        hint = did_you_mean(field, EXAMPLES)
+    spelling = SPELLINGS.get(field)
+    if spelling is None:
+        hint = did_you_mean(field, SPELLINGS)
         raise RoofcastError(f"{field!r} is not a technique", field=PLACE, code="unknown_field", hint=hint)
     stripped = text.strip()
     if not stripped:
         raise _bad(field, text, "is empty")
     if stripped[0] in "{[":
         return _json(field, stripped)
-    if field in PLAIN:
+    if spelling.is_scalar:
         return scalar(stripped)
     if field == "sparsity" and (pattern := _PATTERN.fullmatch(stripped)) is not None:
         return {"pattern": pattern[1], **_pairs(field, pattern[2] or "", bare="fraction")}
-    if field not in _MAIN_WORDS:
-        return _pairs(field, stripped, bare=_ALONE.get(field, ""))
-    word_key, number_key = _MAIN_WORDS[field]
+    if not spelling.word:
+        return _pairs(field, stripped, bare=spelling.number)
     word, _, rest = stripped.partition(":")
     if "=" in word:
         return _pairs(field, stripped, bare="")
-    bare = _OTHER_NUMBERS.get(word, number_key)
-    return {word_key: word, **_pairs(field, rest, bare=bare, bare_word=_BARE_WORDS.get(word, ""))}
+    bare = _OTHER_NUMBERS.get(word, spelling.number)
+    return {spelling.word: word, **_pairs(field, rest, bare=bare, bare_word=_BARE_WORDS.get(word, ""))}
 
 
 def _pairs(field: str, text: str, *, bare: str, bare_word: str = "") -> dict[str, object]:
@@ -89,7 +98,7 @@ def _pairs(field: str, text: str, *, bare: str, bare_word: str = "") -> dict[str
             if place or not alone:
                 raise _bad(field, part.strip(), "is not key=value")
             key, value = alone, key
-        name = _SHORT_KEYS.get(field, {}).get(key, key).replace("-", "_")
+        name = SPELLINGS[field].short.get(key, key).replace("-", "_")
         number = scalar(value)
         if name in _SHARES and isinstance(number, float):
             name = _SHARES[name]
@@ -135,5 +144,5 @@ def _json(field: str, text: str) -> object:
 
 def _bad(field: str, text: str, reason: str) -> RoofcastError:
     return RoofcastError(
-        f"{text!r} {reason}", field=f"{PLACE}.{field}", code="invalid_input", hint=f"such as {EXAMPLES[field]}"
+        f"{text!r} {reason}", field=f"{PLACE}.{field}", code="invalid_input", hint=f"such as {SPELLINGS[field].example}"
     )

@@ -343,10 +343,9 @@ class TechniquesSpec(Spec):
         """A technique may be what a command line takes: ``"2:4"``, ``"h2o:1024"``, ``"eagle:k=4"``."""
         if not isinstance(data, dict) or not any(isinstance(value, str) for value in data.values()):
             return data
-        from simulator.specs.question.technique_words import EXAMPLES, PLAIN, technique_value
+        from simulator.specs.question.technique_words import OF_PARTS, technique_value
 
-        written = EXAMPLES.keys() - PLAIN
         return {
-            name: technique_value(name, value) if isinstance(value, str) and name in written else value
+            name: technique_value(name, value) if isinstance(value, str) and name in OF_PARTS else value
             for name, value in data.items()
         }

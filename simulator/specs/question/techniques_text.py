@@ -8,7 +8,7 @@ from typing import Literal
 from simulator.errors import Option, RoofcastError, ignored_option
 from simulator.records import dataclass
 from simulator.specs.base import validate
-from simulator.specs.question.technique_words import EXAMPLES, PLACE, technique_value
+from simulator.specs.question.technique_words import PLACE, SPELLINGS, technique_value
 from simulator.specs.question.techniques import AdaptersSpec, TechniquesSpec
 
 
@@ -19,7 +19,7 @@ def techniques_spec(given: Mapping[str, str | bool | None]) -> TechniquesSpec:
     except RoofcastError as error:
         option, _, inside = error.field.removeprefix(f"{PLACE}.").partition(".")
         message = f"{inside}: {error.message}" if inside else error.message
-        hint = error.hint or f"such as {EXAMPLES.get(option, 'key=value')}"
+        hint = error.hint or f"such as {SPELLINGS[option].example if option in SPELLINGS else 'key=value'}"
         raise RoofcastError(message, field=Option(option), code=error.code, hint=hint) from None
 
 

@@ -6,7 +6,7 @@ each study, and where it is computed, stands in ``KINDS``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -174,53 +174,37 @@ class StudyContext:
 class StudyKind:
     """A kind of study.
 
-    key : of its record (``Study.key``); asked : whether a question wants it
-    module : has ``study(context)``, which returns the record, or None where there is no answer; of stock also
-        ``parts(plan, spec)``, the fleets that serve side by side
+    key : of its record (``Study.key``); options : of which each asks for it, where they are not called so too
+    module : of the planner, that of its key unless given; has ``study(context)``, which returns the record, or None
+        where there is no answer; of stock also ``parts(plan, spec)``, the fleets that serve side by side
     in_reports : every report has it, so it can be made later from the shown fleets alone
     of_serving : where something exists it is of each fleet that serves (``CapacityPlan.serving``), not of a new one
     """
 
     key: str
-    module: str
-    asked: Callable[[PlanSpec], bool]
+    options: tuple[str, ...] = ()
+    module: str = ""
     in_reports: bool = False
     of_serving: bool = False
 
+    def asked(self, spec: PlanSpec) -> bool:
+        """Whether a question wants it."""
+        return any(getattr(spec, option) for option in self.options or (self.key,))
 
-STOCK = StudyKind(key="stock", module="studies.stock", asked=lambda spec: bool(spec.stock))
+
+STOCK = StudyKind(key="stock")
 KINDS = (
-    StudyKind(key="pareto", module="studies.pareto", asked=lambda spec: spec.pareto),
-    StudyKind(key="gap", module="gap.closing", asked=lambda spec: spec.explain_gap),
+    StudyKind(key="pareto"),
+    StudyKind(key="gap", options=("explain_gap",), module="gap.closing"),
     STOCK,
-    StudyKind(
-        key="measured_rate", module="studies.measured_rate", asked=lambda spec: spec.measured_rps_per_gpu is not None
-    ),
-    StudyKind(key="kv_tiers", module="studies.kv_tiers", asked=lambda spec: bool(spec.kv_tiers)),
-    StudyKind(key="encoder_pool", module="studies.encoder_pool", asked=lambda spec: bool(spec.encoder_hardware)),
-    StudyKind(key="length_split", module="studies.length_split", asked=lambda spec: spec.pools),
-    StudyKind(
-        key="resilience",
-        module="studies.resilience",
-        asked=lambda spec: spec.resilience or spec.availability is not None,
-        in_reports=True,
-        of_serving=True,
-    ),
-    StudyKind(
-        key="growth",
-        module="studies.growth",
-        asked=lambda spec: spec.growth is not None,
-        in_reports=True,
-        of_serving=True,
-    ),
-    StudyKind(key="rental", module="studies.rental", asked=lambda spec: spec.rental, in_reports=True),
-    StudyKind(
-        key="uncertainty",
-        module="studies.uncertainty",
-        asked=lambda spec: spec.uncertainty,
-        in_reports=True,
-        of_serving=True,
-    ),
+    StudyKind(key="measured_rate", options=("measured_rps_per_gpu",)),
+    StudyKind(key="kv_tiers"),
+    StudyKind(key="encoder_pool", options=("encoder_hardware",)),
+    StudyKind(key="length_split", options=("pools",)),
+    StudyKind(key="resilience", options=("resilience", "availability"), in_reports=True, of_serving=True),
+    StudyKind(key="growth", in_reports=True, of_serving=True),
+    StudyKind(key="rental", in_reports=True),
+    StudyKind(key="uncertainty", in_reports=True, of_serving=True),
 )
 """Every study, in the order in which they are computed and listed."""
 

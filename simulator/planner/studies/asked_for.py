@@ -14,7 +14,9 @@ from simulator.specs.question.plan import PlanSpec
 
 
 def _module_of(kind: StudyKind) -> Any:
-    return import_module(f"simulator.planner.{kind.module}")
+    if kind.module:
+        return import_module(f"simulator.planner.{kind.module}")
+    return import_module(f"simulator.planner.studies.{kind.key}")
 
 
 def with_studies(

@@ -26,10 +26,8 @@ def _refuse(_: object, name: str, *__: object) -> None:
 
 
 def _values_of(names: tuple[str, ...]) -> Callable[[object], tuple[object, ...]]:
-    """All fields of an object."""
     if len(names) > 1:
-        several: Callable[[object], tuple[object, ...]] = attrgetter(*names)
-        return several
+        return attrgetter(*names)
     return lambda item: tuple(getattr(item, name) for name in names)
 
 

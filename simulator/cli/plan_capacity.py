@@ -277,7 +277,6 @@ def _answer(spec: PlanSpec, parameters: Mapping[str, object], *, form: PlanOutpu
 
 
 def _composed_models(spec: PlanSpec, models: Sequence[str], *, form: PlanOutput) -> KeptAnswer:
-    """Plans of several models in the form asked for."""
     from simulator.api.planning import plan_models
     from simulator.cli.kept_answers import KeptAnswer
     from simulator.cli.scenario_commands import one_line

@@ -30,7 +30,6 @@ prices_app = typer.Typer(help="Prices: list offers, compare them, import a CSV o
 
 
 def _asked(context: typer.Context, *, of: PriceProfile) -> PriceFilter:
-    """Which of its offers."""
     from simulator.reports.answers.prices import asked_filter
 
     given = values_of(context.params, LISTED)

@@ -48,7 +48,6 @@ COMMANDS: Mapping[str, Place] = {
 
 
 def _command(name: str) -> Any:
-    """A command as the parser has it."""
     panel, module, attribute = COMMANDS[name]
     found = getattr(import_module(f"simulator.cli.{module}"), attribute)
     alone = typer.Typer()

@@ -105,7 +105,6 @@ def _turning(example: Example) -> tuple[Block, ...]:
 
 
 def _step_sum(estimate: StepEstimate, what: Literal["flops", "bytes"]) -> Array:
-    """FLOPs or bytes of a step, one value a case."""
     total = np.zeros_like(estimate.host_s)
     for row in estimate.rows:
         total = total + row.work.count * row.work.executed * getattr(row.work, what)

@@ -231,9 +231,9 @@ NEEDS: dict[Need, Callable[[Example], str]] = {
 """What a topic says nothing without -> why an example lacks it, or ""."""
 
 
-def columns_table(key: str, title: str, of: Mapping[str, Iterable[doc.Value]], *, note: str = "") -> doc.Table:
+def columns_table(key: str, title: str, of: Mapping[str, Iterable[doc.Value]]) -> doc.Table:
     """A table by columns: what stands under each heading, row by row."""
-    return doc.table(key, title, " | ".join(of), zip(*of.values(), strict=True), note=note)
+    return doc.table(key, title, " | ".join(of), zip(*of.values(), strict=True))
 
 
 def whole(values: Iterable[float]) -> list[doc.Value]:

@@ -70,11 +70,16 @@ def _by_whole_sequences(timing: Timing, shape: AttentionShape, *, traits: Engine
     keys = shape.context_tokens + shape.query_tokens
     flops = 2.0 * latent.heads * keys * (shape.head_dim + shape.v_head_dim)
     alone_s = np.where(shape.num_heads >= latent.heads, waves * flops / traits.block_flops_per_s, 0.0)
-    inferred = np.where(alone_s > timing.seconds, int(Provenance.EXTRAPOLATED), 0)  # from whole runs, not timed
+    return _computing_for(timing, alone_s)
+
+
+def _computing_for(timing: Timing, least_s: Array) -> Timing:
+    """A row whose arithmetic takes that long at least, as whole runs say; nobody timed it."""
+    inferred = np.where(least_s > timing.seconds, int(Provenance.EXTRAPOLATED), 0)
     return replace(
         timing,
-        seconds=np.maximum(timing.seconds, alone_s),
-        compute_s=np.maximum(timing.compute_s, alone_s),
+        seconds=np.maximum(timing.seconds, least_s),
+        compute_s=np.maximum(timing.compute_s, least_s),
         provenance=np.maximum(timing.provenance, inferred),
     )
 
@@ -107,13 +112,7 @@ def _slow_product(timing: Timing, shape: GemmShape, *, traits: EngineTraits) -> 
     if not rates:
         return timing
     product_s = 2.0 * np.asarray(shape.m, dtype=np.float64) * shape.n * shape.k * shape.batch / rates[0]
-    inferred = np.where(product_s > timing.seconds, int(Provenance.EXTRAPOLATED), 0)  # from whole runs, not timed
-    return replace(
-        timing,
-        seconds=np.maximum(timing.seconds, product_s),
-        compute_s=np.maximum(timing.compute_s, product_s),
-        provenance=np.maximum(timing.provenance, inferred),
-    )
+    return _computing_for(timing, product_s)
 
 
 def _slower_experts(timing: Timing, shape: MoeShape, *, traits: EngineTraits) -> Timing:

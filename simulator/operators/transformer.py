@@ -56,7 +56,8 @@ def operator_list(
     depths = stage_layers(model, pp_size=parallelism.pp_size, stage=stage)
     rows: list[Work] = []
     if first:
-        rows += embedding_rows(share, tokens=share.tokens + _source_tokens(model, step))
+        source_tokens = 0.0 if model.encoder is None else step.prefill_sequences * step.prefill_tokens
+        rows += embedding_rows(share, tokens=share.tokens + source_tokens)
         rows += _encoder_rows(share)
     rows += _stack_rows(model.layers, order=map(model.layer_order.__getitem__, depths), share=share)
     if last:
@@ -97,10 +98,6 @@ def _decoder_step(model: arch.ModelSpec, step: StepShape) -> StepShape:
         decode_tokens=step.decode_tokens,
         prefill_logits=step.prefill_logits,
     )
-
-
-def _source_tokens(model: arch.ModelSpec, step: StepShape) -> float | np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    return 0.0 if model.encoder is None else step.prefill_sequences * step.prefill_tokens
 
 
 def _encoder_rows(share: DeviceShare) -> tuple[Work, ...]:
@@ -232,8 +229,7 @@ def stored_bytes(rows: tuple[Work, ...]) -> float:
 
 def total_flops(rows: tuple[Work, ...]) -> Array:
     """FLOPs of the rows of one device in one step (array over the step's cases)."""
-    total: Array = sum((row.count * row.flops for row in rows[1:]), rows[0].count * rows[0].flops)
-    return total
+    return sum((row.count * row.flops for row in rows[1:]), rows[0].count * rows[0].flops)
 
 
 def model_flops(model: arch.ModelSpec, step: StepShape) -> Array:

@@ -38,12 +38,11 @@ def vision_rows(share: DeviceShare, *, layer_rows: LayerRows) -> tuple[Work, ...
         vision, pictures=prompts * vision.pictures.per_prompt_token, load=vision.pictures, share=share,
         layer_rows=layer_rows,
     )  # fmt: skip
-    return (held, *(_computed_only(row) for row in rows))
-
-
-def _computed_only(row: Work) -> Work:
-    """A row of the tower beside the one that holds its weights."""
-    return replace(row, name=f"vision_{row.name}", parameters=0.0, active_parameters=0.0, stored_bytes=0.0)
+    # Beside the row that holds their weights.
+    rows = [
+        replace(row, name=f"vision_{row.name}", parameters=0.0, active_parameters=0.0, stored_bytes=0.0) for row in rows
+    ]
+    return (held, *rows)
 
 
 @lru_cache(maxsize=256)

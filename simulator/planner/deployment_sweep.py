@@ -94,11 +94,6 @@ def _served(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "kind": "serve", "workload": {**workload, "stages": [stage]}}
 
 
-def _change_apart(first: SweepAxis, second: SweepAxis) -> bool:
-    """A batch is what a rate makes of it."""
-    return first is not second and {first, second} != {SweepAxis.BATCH, SweepAxis.RATE}
-
-
 def sweep_points(
     scenario: ScenarioSpec, *, first: SweepAxis, second: SweepAxis, profiles: str | None = None
 ) -> tuple[SweepPoint, ...]:
@@ -106,7 +101,7 @@ def sweep_points(
 
     Raises RoofcastError: both axes are the same, or a batch and the rate that makes one.
     """
-    partners = [axis for axis in SweepAxis if _change_apart(first, axis)]
+    partners = [axis for axis in SweepAxis if axis is not first and {first, axis} != {SweepAxis.BATCH, SweepAxis.RATE}]
     if second not in partners:
         names = ", ".join(partners)
         raise RoofcastError(

@@ -203,7 +203,6 @@ def _tokens(scenario: ScenarioSpec) -> int:
 
 
 def _replicas(scenario: ScenarioSpec, *, profiles: str | None) -> tuple[Deployment, ...]:
-    """A replica of the deployment, or of both its pools."""
     if scenario.disaggregation is None:
         return (deployment_of(scenario, profiles=profiles),)
     return pool_deployments(scenario, scenario.disaggregation, profiles=profiles)

@@ -47,7 +47,7 @@ def bounded_cache(applied: AppliedTechniques, hardware: AcceleratorSpec) -> Appl
 
 def _bounded_layer(layer: LayerSpec, policy: KvPolicySpec) -> LayerSpec:
     mixer = layer.mixer
-    if not isinstance(mixer, AttentionSpec) or not _caches(mixer):
+    if not isinstance(mixer, AttentionSpec) or not mixer.causal or mixer.indexer is not None:
         return layer
     tokens = policy.kept_tokens
     if mixer.sliding_window is not None and (tokens is None or mixer.sliding_window <= tokens):
@@ -58,11 +58,6 @@ def _bounded_layer(layer: LayerSpec, policy: KvPolicySpec) -> LayerSpec:
         kept = KeptTokensSpec(method=policy.method, budget_tokens=tokens, budget_fraction=policy.budget_fraction)
         changed = mixer.model_copy(update={"kept": kept, "sliding_window": None})
     return layer.model_copy(update={"mixer": changed})
-
-
-def _caches(mixer: AttentionSpec) -> bool:
-    """Whether a layer grows a cache of its own that may be cut: causal, and not chosen from by an indexer."""
-    return mixer.causal and mixer.indexer is None
 
 
 def _why(model: ModelSpec) -> str:

@@ -220,7 +220,6 @@ def find_prefix(state: Any, demand: Any, request: int, slot: int, most: int) -> 
 
 @compiled
 def _head(state: Any, limits: Any, tier: int) -> int:
-    """The head of a tier's queue."""
     return len(state.places) - len(limits.tiers) + tier
 
 

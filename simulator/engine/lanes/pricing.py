@@ -87,7 +87,6 @@ class _Cases:
 
 
 def _joined(cases: tuple[_Cases, ...]) -> StepShape:
-    """All kinds of steps as the cases of one."""
     tokens, piece, earlier, sequences, attended = (
         np.concatenate([getattr(kind, item.name) for kind in cases]) for item in fields(_Cases)
     )
@@ -371,8 +370,7 @@ def prompt_costs(priced: PricedNodes) -> PromptCosts:
 
     def own_s(tokens: Array) -> Array:
         """More time of a prompt than of as many tokens of the full step."""
-        priced_s: Array = growth_s * tokens / room * (steps.own_tokens + slope * (tokens - room))
-        return priced_s
+        return growth_s * tokens / room * (steps.own_tokens + slope * (tokens - room))
 
     low, usual, longest = steps.size_tokens[list(_ASCENDING)]
     # What earlier pieces cost as context is counted by the length of the prompt that was cut.

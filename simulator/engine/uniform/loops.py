@@ -126,7 +126,6 @@ def loop_work(
 
 
 def _bounds(replica: LoopReplica, *, work: LoopWork) -> StepBounds:
-    """Which steps a replica takes."""
     beside = replica.most * replica.verify_tokens if replica.deployment.engine.scheduler != PROMPTS_APART else 0
     least, most = work.contexts
     return StepBounds(

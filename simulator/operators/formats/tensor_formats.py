@@ -187,7 +187,9 @@ def _resolve_scheme(
     if precision.scheme is not None:
         scheme = scheme_named(precision.scheme, plain=plain, model=model)
         _agree("precision.weights", precision.weights, scheme.weights, precision.scheme)
-        if not _enters_wide(scheme, precision.activations):
+        # Some methods take 16-bit activations and quantise them themselves (LLM.int8(), BitNet).
+        takes_wide = scheme.format.name in SELF_QUANTISING and precision.activations in (Dtype.BF16, Dtype.FP16)
+        if not takes_wide:
             _agree("precision.activations", precision.activations, scheme.activations, precision.scheme)
         if scheme_word(precision.scheme) != plain_word(precision.scheme):
             notes.append(Note("scheme_taken", {"scheme": precision.scheme, "word": scheme_word(precision.scheme)}))
@@ -285,11 +287,6 @@ def _stored_product(
 
 def _activations_of(product: MatmulFormat, plain: Dtype) -> Dtype:
     return product.math if product.quantises_activations else plain
-
-
-def _enters_wide(scheme: Scheme, activations: Dtype | None) -> bool:
-    """Whether 16-bit activations are what the method takes and quantises itself (LLM.int8(), BitNet)."""
-    return scheme.format.name in SELF_QUANTISING and activations in (Dtype.BF16, Dtype.FP16)
 
 
 def _agree(field: str, given: Dtype | None, meant: Dtype, scheme: str) -> None:

@@ -155,7 +155,6 @@ class GapScreen:
         return tuple(item for item in found if item.ep_size == 1 or item.dp_size > 1)
 
     def _made(self, state: GapState) -> tuple[ScreenTable, ...]:
-        """Tables of a state, each made once."""
         self.look_ahead((state,))
         found = (
             self._tables[platform.hardware.name, *pair]
@@ -212,10 +211,9 @@ class GapScreen:
         wide = spec.search == "wide"
         sequences = np.isin(self._space.sequences, spec.max_num_seqs or usual[:1])
         tokens = np.isin(self._space.tokens, spec.max_num_batched_tokens or usual[1])
-        found: NDArray[np.bool_] = (sequences | (wide and not spec.max_num_seqs))[:, None] & (
+        return (sequences | (wide and not spec.max_num_seqs))[:, None] & (
             tokens | (wide and not spec.max_num_batched_tokens)
         )
-        return found
 
     def _candidate(self, table: ScreenTable, place: int) -> Candidate:
         sequences, tokens = divmod(place, len(self._space.tokens))

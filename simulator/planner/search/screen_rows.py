@@ -103,7 +103,6 @@ def _all_arrays(work: Work, *, cases: int) -> list[Array]:
 
 
 def _in_cases(work: Work, places: NDArray[np.intp], *, cases: int) -> Work:
-    """``work`` in some of its cases."""
     of_shape: dict[str, Any] = {name: value[places] for name, value in _arrays(work.shape, cases=cases).items()}
     of_row: dict[str, Any] = {name: value[places] for name, value in _arrays(work, cases=cases).items()}
     if beside := _beside(work.shape):

@@ -270,7 +270,6 @@ class _Pools:
         )
 
     def _taken(self, fleet: Sized) -> float:
-        """The expense of a whole fleet."""
         if not self._unlike:
             return fleet.devices
         return inf if fleet.cost.per_hour is None else fleet.cost.per_hour

@@ -185,7 +185,6 @@ def _series(
 
 
 def _known(swept: Sequence[SweptPoint], x: SweepMetric, y: SweepMetric) -> list[SweptPoint]:
-    """Points that have both metrics."""
     return [item for item in swept if None not in (metric.value(item.what_if, item.document) for metric in (x, y))]
 
 

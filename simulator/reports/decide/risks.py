@@ -91,7 +91,6 @@ _SAID_ELSEWHERE = ("answers_may_differ", "not_confirmed")
 
 
 def _warned(warning: Note) -> str:
-    """A warning of the plan as a risk."""
     said = warning_text(Note("get_quotes", warning.values) if warning.key == "smaller_unpriced" else warning)
     return f"{said[:1].upper()}{said[1:]}."
 

@@ -36,7 +36,6 @@ def _goodput(objectives: tuple[Objective, ...]) -> list[str]:
 
 
 def _listed(tokens: Sequence[int]) -> str:
-    """Lines of lengths."""
     text = ", ".join(map(str, tokens))
     return textwrap.fill(f"{text},", width=110, initial_indent="    ", subsequent_indent="    ")
 

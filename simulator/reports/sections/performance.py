@@ -122,7 +122,6 @@ def _latency_table(studies: Studies, *, index: int, key: str, title: str) -> doc
 
 
 def _intervals(studies: Studies) -> str:
-    """The 80 % intervals of this very fleet."""
     found = studies.latencies
     ends = [
         f"{name} {' to '.join(doc.cell_text(doc.seconds(end_s), currency='') for end_s in ends_s)}"

@@ -389,8 +389,7 @@ class PlanCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: Sequence[str]) -> list[str]:
         """``--ttft-p95 2s`` is ``--objective ttft-p95=2s``."""
-        found: list[str] = super().parse_args(ctx, spell_objectives(args))
-        return found
+        return super().parse_args(ctx, spell_objectives(args))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Defaults are read when they are shown, so that a plan does not wait for them."""

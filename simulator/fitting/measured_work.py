@@ -214,8 +214,7 @@ def whole_seconds(
     )
     depth = np.array([row.layers for row in rows])
     ends = np.where(np.array([row.family == MODEL for row in rows]), 2 * one - two, 0.0)
-    seconds: Array = depth * (two - one) + ends
-    return seconds
+    return depth * (two - one) + ends
 
 
 def whole_errors(

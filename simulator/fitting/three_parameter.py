@@ -79,8 +79,7 @@ def identified(logs: Array, points: Points, *, within: ParameterRange) -> NDArra
     # Beyond a bound there is nothing to tell apart: a parameter that rests on it is known from the inside.
     up = np.where(logs + PROBE > within.upper, np.inf, rise[:3])
     down = np.where(logs - PROBE < within.lower, np.inf, rise[3:])
-    felt: NDArray[np.bool_] = np.minimum(up, down) > FELT_LOSS
-    return felt
+    return np.minimum(up, down) > FELT_LOSS
 
 
 def settled(logs: Array, points: Points, *, within: ParameterRange, otherwise: Array) -> Array:

@@ -105,8 +105,7 @@ def corner_weights(lattice: Lattice, points: Array) -> tuple[NDArray[np.intp], A
 
 def decay(octaves: Array, *, reach: float) -> Array:
     """How much of the correction is left at this distance from the box, 1 inside and towards 0 far away."""
-    left: Array = np.exp(-0.5 * (octaves / reach) ** 2)
-    return left
+    return np.exp(-0.5 * (octaves / reach) ** 2)
 
 
 def log_correction(lattice: Lattice | None, points: Array) -> Array:

@@ -128,8 +128,7 @@ def quantise_seconds(
     hot = l2_hit_share(moved, l2_bytes=parameters["l2_share"] * machine.l2_bytes)
     rate = parameters["quantise_fraction"] * machine.memory_bytes_per_s * (1.0 + (parameters["l2_speedup"] - 1.0) * hot)
     rows = m / machine.compute_units * parameters["quantise_row_s"]
-    seconds: Array = parameters["quantise_s"] + np.maximum(moved / rate, rows) + k * parameters["quantise_element_s"]
-    return seconds
+    return parameters["quantise_s"] + np.maximum(moved / rate, rows) + k * parameters["quantise_element_s"]
 
 
 def gemm_seconds(
@@ -312,8 +311,7 @@ def _reduction_seconds(
     outputs: Array, splits: Array, *, batch: float, l2_rate: float, parameters: Mapping[str, float]
 ) -> Array:
     """Seconds to add the partial sums of a product whose k is split."""
-    seconds: Array = parameters["split_s"] + PARTIAL_BYTES * batch / l2_rate * outputs * splits
-    return seconds
+    return parameters["split_s"] + PARTIAL_BYTES * batch / l2_rate * outputs * splits
 
 
 def _waves(
@@ -330,8 +328,7 @@ def _waves(
 def tile_s_per_flop(unit_rate: float, half: Array, *, machine: GemmMachine) -> Array:
     """Time of one FLOP of a tile on a unit: as fed, ``half`` more than at ``unit_rate``, and no less than at the cap of
     its matrix units [s]."""
-    seconds: Array = np.maximum((1.0 + half) / unit_rate, machine.compute_units / machine.cap_flops_per_s)
-    return seconds
+    return np.maximum((1.0 + half) / unit_rate, machine.compute_units / machine.cap_flops_per_s)
 
 
 def _compute_seconds(
@@ -341,8 +338,7 @@ def _compute_seconds(
     unit_rate = parameters["compute_fraction"] * machine.peak_flops_per_s / machine.compute_units
     harmonic = _ROWS * _COLUMNS / (_ROWS + _COLUMNS)
     per_depth = 2.0 * _ROWS * _COLUMNS * tile_s_per_flop(unit_rate, parameters["half_tile"] / harmonic, machine=machine)
-    seconds: Array = tile_depths * (per_depth + _COLUMNS * dequantise_s)
-    return seconds
+    return tile_depths * (per_depth + _COLUMNS * dequantise_s)
 
 
 def _stream_seconds(
@@ -351,8 +347,7 @@ def _stream_seconds(
     """Seconds to move every operand once, from HBM or, where the benchmark's working set fits, from L2."""
     working_set = WEIGHT_COPIES * weights + others
     hot = np.zeros_like(weights) if cold else l2_hit_share(working_set, l2_bytes=l2_bytes, sharpness=l2_sharpness)
-    seconds: Array = (weights + others) / (hbm * (1.0 + (l2_speedup - 1.0) * hot))
-    return seconds
+    return (weights + others) / (hbm * (1.0 + (l2_speedup - 1.0) * hot))
 
 
 def gemm_timing(

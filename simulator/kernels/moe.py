@@ -89,8 +89,7 @@ class ExpertTerms(Terms):
 def ragged_tiles(rows: Array, tile_rows: Array) -> Array:
     """Mean tiles of an expert whose rows scatter around ``rows`` [-]. 1 / (1 - exp(-tile / rows)): the mean of ceil(r /
     tile) for exponentially distributed r. It is 1 for few rows and rows / tile + 1/2 for many."""
-    tiles: Array = 1.0 / -np.expm1(-tile_rows / rows)
-    return tiles
+    return 1.0 / -np.expm1(-tile_rows / rows)
 
 
 def _grouped_gemm(
@@ -145,8 +144,7 @@ def _passes_seconds(
     hot = l2_hit_share(moved, l2_bytes=machine.l2_bytes)
     faster = 1.0 + (parameters.get("l2_speedup", 1.0) - 1.0) * hot
     rate = parameters["pass_speedup"] * machine.memory_bytes_per_s * faster
-    seconds: Array = moved / rate + pairs * parameters["pair_s"]
-    return seconds
+    return moved / rate + pairs * parameters["pair_s"]
 
 
 def moe_seconds(

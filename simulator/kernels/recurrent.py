@@ -84,8 +84,7 @@ def convolution_seconds(cases: RecurrentCases, *, machine: AttentionMachine, par
     rate = (
         parameters["conv_fraction"] * machine.memory_bytes_per_s * (1.0 + (parameters["conv_l2_speedup"] - 1.0) * hot)
     )
-    seconds: Array = parameters["conv_launch_s"] + moved / rate
-    return seconds
+    return parameters["conv_launch_s"] + moved / rate
 
 
 def scan_seconds(

@@ -317,8 +317,7 @@ def pass_seconds(
     cold = np.where(np.isfinite(sharp), sharp / (1 + np.where(np.isfinite(sharp), sharp, 0.0)), 1.0)
     memory_rate = parameters["memory_fraction"] * hardware.memory_bytes_per_s
     slowness = cold + (1 - cold) / parameters["l2_speedup"]
-    seconds: Array = launches * (parameters["launch_s"] + each * slowness / memory_rate)
-    return seconds
+    return launches * (parameters["launch_s"] + each * slowness / memory_rate)
 
 
 def elementwise_timing(

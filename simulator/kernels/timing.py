@@ -189,15 +189,13 @@ L2_SHARPNESS = 3.0
 
 def l2_hit_share(working_set_bytes: Array, *, l2_bytes: float, sharpness: float = L2_SHARPNESS) -> Array:
     """Share of the traffic that the L2 serves: near 1 below its capacity, falling off above [-]."""
-    share: Array = 1.0 / (1.0 + (working_set_bytes / l2_bytes) ** sharpness)
-    return share
+    return 1.0 / (1.0 + (working_set_bytes / l2_bytes) ** sharpness)
 
 
 def smooth_maximum(first: Array, second: Array | float, *, sharpness: float) -> Array:
     """(a**q + b**q)**(1/q): at least the larger of two positive terms, at most 2**(1/q) times it."""
     large = np.maximum(first, second)
-    smooth: Array = large * (1.0 + (np.minimum(first, second) / large) ** sharpness) ** (1.0 / sharpness)
-    return smooth
+    return large * (1.0 + (np.minimum(first, second) / large) ** sharpness) ** (1.0 / sharpness)
 
 
 def without_idle(timing: Timing, work: Work) -> Timing:

@@ -63,8 +63,7 @@ def distinct_experts(
         return local_experts * (1.0 - (1.0 - chance) ** tokens)
     others = -np.log1p(-chance) * np.maximum(tokens - 1.0, 0.0)
     missed: Array = (1.0 - chance) ** np.minimum(tokens, 1.0) * np.exp(-np.log1p(skew**2 * others) / skew**2)
-    found: Array = local_experts * (1.0 - missed)
-    return found
+    return local_experts * (1.0 - missed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,8 +101,7 @@ class PingPong:
     def needed_micro_batches(self) -> Array:
         """The fewest whose time on the slower side covers the way of one through both sides and back."""
         slower = np.maximum(self.attention_s, self.ffn_s)
-        needed: Array = np.ceil((self.attention_s + self.ffn_s + self.dispatch_s + self.combine_s) / slower)
-        return needed
+        return np.ceil((self.attention_s + self.ffn_s + self.dispatch_s + self.combine_s) / slower)
 
     @property
     def step_s(self) -> Array:
@@ -144,8 +143,7 @@ def ping_pong_seconds(
     slower = np.maximum(attention_s, ffn_s)
     through: Array = np.asarray(attention_s, dtype=np.float64) + np.asarray(ffn_s) + np.asarray(transfers_s)
     turns = np.asarray(micro_batches, dtype=np.float64)
-    whole: Array = (layers - 1) * np.maximum(turns * slower, through) + through + (turns - 1) * slower
-    return whole
+    return (layers - 1) * np.maximum(turns * slower, through) + through + (turns - 1) * slower
 
 
 def ping_pong(parts: AttentionFfn, *, sequences: ArrayLike, context: ArrayLike) -> PingPong:

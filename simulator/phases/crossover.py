@@ -115,8 +115,7 @@ def _computes(deployment: Deployment, batches: Array, *, context_tokens: int, ra
                 floor = roofline_timing(work, hardware=deployment.hardware, parameters=FLOOR)
                 compute_s += work.count * floor.compute_s
                 memory_s += work.count * floor.memory_s
-    turned: NDArray[np.bool_] = compute_s >= ratio * memory_s
-    return turned
+    return compute_s >= ratio * memory_s
 
 
 LARGEST_FORMAT_BATCH = 4096
@@ -173,14 +172,12 @@ def _threshold(wins: NDArray[np.bool_]) -> int:
 def _grid(low: int, high: int) -> Array:
     """Whole batch sizes from ``low`` to ``high``, evenly spread in their logarithm."""
     # Not np.unique: its first call imports numpy.ma, a twentieth of a command that asks for one step.
-    points: Array = np.array(sorted(set(np.geomspace(low, high, GRID_POINTS).round().tolist())))
-    return points
+    return np.array(sorted(set(np.geomspace(low, high, GRID_POINTS).round().tolist())))
 
 
 def _wins(first: Deployment, second: Deployment, batches: Array, *, context_tokens: float) -> NDArray[np.bool_]:
     slower = decode_seconds(first, batches, context_tokens=context_tokens)
-    wins: NDArray[np.bool_] = decode_seconds(second, batches, context_tokens=context_tokens) < slower
-    return wins
+    return decode_seconds(second, batches, context_tokens=context_tokens) < slower
 
 
 def format_crossovers(named: Sequence[tuple[str, Deployment]], *, context_tokens: float) -> tuple[FormatCrossover, ...]:

@@ -178,8 +178,7 @@ def activation_bytes(deployment: Deployment, *, tokens: Array | float, sequences
             element_bytes=element_bytes,
         )
     logit_bytes = engine.overheads.sampler_bytes_per_logit if deployment.model.has_lm_head else 0.0
-    taken: Array = layer_bytes + sampled * deployment.model.vocab_size * logit_bytes
-    return taken
+    return layer_bytes + sampled * deployment.model.vocab_size * logit_bytes
 
 
 def rest_for_cache(

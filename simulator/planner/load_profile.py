@@ -25,8 +25,7 @@ _NARROWEST = 1 / 12
 def _raised_cosine(power: float = 1.0) -> np.ndarray:
     """Between 0 and 1 by hour, its peak at 1; a higher power makes the busy hours fewer."""
     hours = np.array([(1 + cos(2 * pi * (hour - _PEAK_HOUR) / HOURS_PER_DAY)) / 2 for hour in range(HOURS_PER_DAY)])
-    raised: np.ndarray = hours**power
-    return raised
+    return hours**power
 
 
 def day_profile(mean: float) -> tuple[float, ...]:

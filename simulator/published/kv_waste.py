@@ -180,8 +180,7 @@ def _exponential(mean: float, *, most: float, seed: int, samples: int) -> Array:
 
 def next_power_of_two(tokens: Array) -> Array:
     """The smallest power of two at or above each number [tokens]."""
-    powers: Array = np.exp2(np.ceil(np.log2(np.maximum(tokens, 1.0))))
-    return powers
+    return np.exp2(np.ceil(np.log2(np.maximum(tokens, 1.0))))
 
 
 GPTQ_MODEL, GPTQ_TOKENS = "opt-175b", 128

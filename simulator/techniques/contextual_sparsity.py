@@ -49,8 +49,7 @@ def union_fraction(fraction: float, *, tokens: Array, correlation: float = 0.0) 
     0.875
     """
     independent = 1.0 - (1.0 - fraction) ** np.asarray(tokens, dtype=np.float64)
-    share: Array = correlation * fraction + (1.0 - correlation) * np.maximum(independent, fraction)
-    return share
+    return correlation * fraction + (1.0 - correlation) * np.maximum(independent, fraction)
 
 
 def contextual_sparsity(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedTechniques:

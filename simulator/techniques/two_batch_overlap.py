@@ -162,8 +162,7 @@ def _is_exchange(row: Work) -> bool:
 
 def _executions(row: Work, *, split: NDArray[np.bool_]) -> Array:
     """Of twice as many: all of them where the step is ``split``, otherwise one for both."""
-    executed: Array = row.executed * np.where(split, 1.0, 0.5)
-    return executed
+    return row.executed * np.where(split, 1.0, 0.5)
 
 
 def _twice(row: Work, *, split: NDArray[np.bool_]) -> Work:

@@ -104,8 +104,7 @@ def _context_before(first: Ints, tokens: Ints) -> Ints:
     """Tokens said before each turn: running sums that start anew with each conversation. first : its first turn."""
     ends = np.cumsum(tokens)
     before = ends - tokens
-    result: Ints = before - before[first]
-    return result
+    return before - before[first]
 
 
 def _blocks(groups: Ints, own: Ints, *, shared: int, number_of_groups: int) -> tuple[Ints, Ints]:

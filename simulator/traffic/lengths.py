@@ -276,8 +276,7 @@ def uniform_points(count: int) -> Array:
     Reference: [Korobov1959]; [Sloan1994] section 4.4, choice of the generator.
     """
     generators = np.array([pow(_GENERATOR, power, count) for power in range(DIMENSIONS)])
-    points: Array = ((generators[:, None] * np.arange(count)) % count + 1 / 2) / count
-    return points
+    return ((generators[:, None] * np.arange(count)) % count + 1 / 2) / count
 
 
 @cache

@@ -77,8 +77,7 @@ def _beyond(values: Floats, window: Floats) -> Floats:
     """Sum of what each of the ascending ``values`` exceeds each window by."""
     sums = np.append(0.0, np.cumsum(values[::-1]))[::-1]
     place = np.searchsorted(values, window, side="right")
-    exceeded: Floats = sums[place] - (len(values) - place) * window
-    return exceeded
+    return sums[place] - (len(values) - place) * window
 
 
 def _footprint(reuse: _Reuse, window: Floats) -> Floats:
@@ -114,8 +113,7 @@ def _footprint(reuse: _Reuse, window: Floats) -> Floats:
     """
     distinct = len(reuse.edges) / 2
     missing = _beyond(reuse.gaps, window) + _beyond(reuse.edges, window)
-    found: Floats = distinct - missing / (reuse.touches - window + 1)
-    return found
+    return distinct - missing / (reuse.touches - window + 1)
 
 
 def _hits(reuse: _Reuse, capacities: Floats) -> Floats:
@@ -125,8 +123,7 @@ def _hits(reuse: _Reuse, capacities: Floats) -> Floats:
     reach = np.searchsorted(held, capacities, side="right")
     ends = np.append(0.0, windows)[reach]
     hits = np.append(0.0, np.cumsum(reuse.findable))
-    found: Floats = hits[np.searchsorted(reuse.gaps, ends, side="right")]
-    return found
+    return hits[np.searchsorted(reuse.gaps, ends, side="right")]
 
 
 def reuse_fractions(

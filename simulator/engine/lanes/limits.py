@@ -60,8 +60,7 @@ class LaneLimits:
     def room_tokens(self, decoding: Array) -> Array:
         """What a step leaves to prompts beside so many sequences."""
         taken = (0.0 if self.prompts_apart else self.sequence_tokens / self.stages) * decoding
-        room: Array = np.maximum(self.batched_tokens - taken, 1.0)
-        return room
+        return np.maximum(self.batched_tokens - taken, 1.0)
 
 
 def held_tokens(mix: RequestMix, *, limits: LaneLimits) -> float:
@@ -85,8 +84,7 @@ def kv_slots(mix: RequestMix, *, limits: LaneLimits, kv_tokens: Array | float | 
     """
     held = np.asarray(limits.kv_tokens if kv_tokens is None else kv_tokens, dtype=np.float64)
     mean, deviation = held_tokens(mix, limits=limits), _to_spare(mix, limits=limits)
-    fitting: Array = ((np.sqrt(deviation**2 + mean * np.maximum(held, 0.0)) - deviation) / mean) ** 2
-    return fitting
+    return ((np.sqrt(deviation**2 + mean * np.maximum(held, 0.0)) - deviation) / mean) ** 2
 
 
 def kv_tokens_for_one(mix: RequestMix, *, limits: LaneLimits) -> float:

@@ -115,8 +115,7 @@ class PipelineRounds:
         some = np.maximum(-np.expm1(-arrivals), _TINY)
         variance = np.maximum(np.log((1 + self.mix.isl.cv**2 + arrivals) * some / arrivals), 0.0)
         size = np.exp(np.sqrt(variance) * normal - variance / 2)
-        tokens: Array = np.where(evenly < some, self.mix.new_prompt_tokens * arrivals / some * size, 0.0)
-        return tokens
+        return np.where(evenly < some, self.mix.new_prompt_tokens * arrivals / some * size, 0.0)
 
     def _step_s(self, share: Array, tokens: Array) -> tuple[Array, Array]:
         """A step with a share of all sequences and so many tokens of prompts: alone, and of one stage [s]."""

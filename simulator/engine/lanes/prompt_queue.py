@@ -147,16 +147,14 @@ def _normal_deviate(probability: Array) -> Array:
     deviates, rises = _deviates()
     place = np.minimum(np.maximum(probability * _DEVIATES - 1 / 2, 0.0), _DEVIATES - 1)
     low = np.minimum(place.astype(np.intp), _DEVIATES - 2)
-    between: Array = deviates[low] + (place - low) * rises[low]
-    return between
+    return deviates[low] + (place - low) * rises[low]
 
 
 def delayed_s(draw: Draw, *, probability: Array, conditional_mean_s: Array) -> Array:
     """Waits of the sampled requests: exponential for those that wait, none for the others [rates, SAMPLES] [s]."""
     finite_s = np.where(np.isfinite(conditional_mean_s), conditional_mean_s, 0.0)
     ratio = np.maximum(probability, _TINY)[:, None] / (1 - uniform(draw))
-    waits: Array = np.where(ratio > 1, finite_s[:, None] * np.log(ratio), 0.0)
-    return waits
+    return np.where(ratio > 1, finite_s[:, None] * np.log(ratio), 0.0)
 
 
 _LENGTHS = 64
@@ -202,8 +200,7 @@ class BatchedLoad:
 
 def side_by_side(pieces: Array, *, stages: Array | float) -> Array:
     """Share of their times that so many steps of one prompt take, which follow each other through the stages [-]."""
-    share: Array = (1 + (pieces - 1) / stages) / pieces
-    return share
+    return (1 + (pieces - 1) / stages) / pieces
 
 
 def _alone_s(curve: LoadCurve, new_tokens: Array) -> Array:
@@ -337,8 +334,7 @@ def _gap_cv(curve: LoadCurve, *, rates_per_s: Array, streams: Array, seen: Array
 def _others(time_s: Array, *, rates_per_s: Array, gap_cv: Array) -> Array:
     """``arrivals_after_one`` of an exponential time: 2 x^2 / (v + 2 x), for more of them come in the long ones."""
     expected, missing = rates_per_s * time_s, np.maximum(1 - gap_cv**2, 0.0)
-    others: Array = 2 * expected**2 / np.maximum(missing + 2 * expected, _TINY)
-    return others
+    return 2 * expected**2 / np.maximum(missing + 2 * expected, _TINY)
 
 
 def prompt_ttft_s(curve: LoadCurve, *, rates_per_s: Array, streams: Array | float = 1.0) -> Array:
@@ -378,5 +374,4 @@ def prompt_ttft_s(curve: LoadCurve, *, rates_per_s: Array, streams: Array | floa
     delay_s = lane.rest_s + ahead_s + behind * lane.added_s
     queued_s = delayed_s(Draw.BUDGET_WAIT, probability=waits, conditional_mean_s=delay_s)
     host_s = limits.request_s + limits.prompt_token_s * lengths.prompt_tokens
-    ttft_s: Array = host_s + queued_s + _alone_s(curve, lengths.new_tokens)
-    return ttft_s
+    return host_s + queued_s + _alone_s(curve, lengths.new_tokens)

@@ -165,8 +165,7 @@ def arrivals_after_one(expected: ArrayLike, *, arrival_cv: ArrayLike) -> Array:
     """
     mean, short = _array(expected), np.maximum(1 - _array(arrival_cv) ** 2, 0.0)
     missing = short / 2 * -np.expm1(-2 * mean / np.maximum(short, _EPSILON))
-    left: Array = mean - missing
-    return left
+    return mean - missing
 
 
 def busy_servers_probability(*, load: ArrayLike, servers: ArrayLike) -> Array:
@@ -228,8 +227,7 @@ def delayed_wait_variance(*, mean_s: ArrayLike, probability: ArrayLike) -> Array
     >>> delayed_wait_variance(mean_s=0.2, probability=[1.0, 0.5]).round(3).tolist()
     [0.04, 0.12]
     """
-    variance: Array = _array(mean_s) ** 2 * (2 / _array(probability) - 1)
-    return variance
+    return _array(mean_s) ** 2 * (2 / _array(probability) - 1)
 
 
 def arrivals_in_turns(arrivals: Array) -> Array:
@@ -280,8 +278,7 @@ def arrival_rate_per_s(
     3.333
     """
     running = _array(sequences)
-    rate: Array = running / (_array(decode_steps) * _array(decode_s) + running * _array(prefill_s))
-    return rate
+    return running / (_array(decode_steps) * _array(decode_s) + running * _array(prefill_s))
 
 
 def window_factor(relaxations: ArrayLike) -> Array:

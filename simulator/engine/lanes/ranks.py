@@ -86,13 +86,11 @@ class RankSteps:
 
     def shared_s(self, tokens: Array) -> Array:
         """What ranks share at so many tokens of the mean rank, whatever these belong to [s]."""
-        found: Array = np.interp(tokens, *self.shared)
-        return found
+        return np.interp(tokens, *self.shared)
 
     def decoding_tokens(self, share: Array | float) -> Array:
         """Tokens on the mean rank of the sequences of a share of ranks."""
-        found: Array = self.nodes * self.sequence_tokens * share
-        return found
+        return self.nodes * self.sequence_tokens * share
 
     def costs(self) -> Any:
         """What prompts of one rank add to the steps of all: the others share its experts, and decode meanwhile."""

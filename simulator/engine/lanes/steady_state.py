@@ -186,8 +186,7 @@ def _tpot_s(lane: LaneState, *, decode_steps: Array, joined_s: Array, prompt_s: 
         mean_s=later.mean * load / (rates * (1 - load)),
         variance=later.mean * prefill_s**2 * (later.dispersion + prompt_variance[:, None]) / ranks / (1 - load) ** 3,
     )
-    tpot_s: Array = np.minimum(plain_s + added_s / decode_steps, np.maximum(fullest_s, plain_s))
-    return tpot_s
+    return np.minimum(plain_s + added_s / decode_steps, np.maximum(fullest_s, plain_s))
 
 
 def _arrivals(lane: LaneState, *, added_s: Array) -> _Arrivals:
@@ -251,8 +250,7 @@ def _hidden_s(lane: LaneState) -> Array:
     arrivals = lane.occupancy.mean[:, None] / stages / max(rows.mix.decode_steps, 1.0)
     met = -np.expm1(-(stages - 1) * arrivals)
     place = (uniform(Draw.IN_FLIGHT_KIND) - recent) / np.maximum(1 - recent, _EPSILON)
-    hidden_s: Array = np.where((place >= 0) & (place < met), added_s, 0.0)
-    return hidden_s
+    return np.where((place >= 0) & (place < met), added_s, 0.0)
 
 
 def _in_flight_s(lane: LaneState, *, fixed_s: Array) -> Array:

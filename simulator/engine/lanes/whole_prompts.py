@@ -29,8 +29,7 @@ def _tail(mix: RequestMix) -> tuple[Array, Array]:
 
 
 def _scaled(mix: RequestMix, deviates: Array) -> Array:
-    lengths: Array = mix.isl.at(deviates) * (mix.new_prompt_tokens / mix.isl.mean_tokens)
-    return lengths
+    return mix.isl.at(deviates) * (mix.new_prompt_tokens / mix.isl.mean_tokens)
 
 
 def packed_tokens(lengths: Array, room: Array) -> Array:

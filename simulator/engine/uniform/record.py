@@ -60,8 +60,7 @@ def spread_of(demand: LoopDemand, records: LoopRecords) -> LatencySpread:
 def request_tpot_s(demand: LoopDemand, records: LoopRecords) -> Array:
     """Time per token after the first of every request that has more than one [s]."""
     several = demand.osl_tokens > 1
-    span_s: Array = (records.finish_s - records.first_token_s)[several] / (demand.osl_tokens[several] - 1)
-    return span_s
+    return (records.finish_s - records.first_token_s)[several] / (demand.osl_tokens[several] - 1)
 
 
 def waits_of(

@@ -196,8 +196,7 @@ def append_seconds(
     )
     numbers = tokens * cases.num_kv_heads * cases.kv_width
     moved = numbers * (ACTIVATION_BYTES + cases.kv_element_bytes) / bytes_per_s
-    seconds: Array = np.hypot(issue, moved)
-    return seconds
+    return np.hypot(issue, moved)
 
 
 THREADS_PER_TOKEN = 512.0

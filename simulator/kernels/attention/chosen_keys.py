@@ -74,8 +74,7 @@ def search_seconds(rows: Array, numbers: Array, *, hardware: AcceleratorSpec) ->
     walk = SEARCH_CYCLES * numbers
     alone = SEARCH_START_CYCLES + walk
     together = rows * (SEARCH_START_CYCLES / 2.0 + walk) / hardware.parallel_units
-    seconds: Array = np.where(rows > 0, np.maximum(alone, together), 0.0) / hardware.boost_clock_hz
-    return seconds
+    return np.where(rows > 0, np.maximum(alone, together), 0.0) / hardware.boost_clock_hz
 
 
 def searched(timing: Timing, *, rows: Array, numbers: Array, hardware: AcceleratorSpec) -> Timing:

@@ -147,8 +147,7 @@ def balanced_splits(tiles: Array, blocks: Array, *, tiles_of_one: Array, slots: 
     """
     share = np.ceil(SHARE_MARGIN * tiles * blocks / slots)
     splits = np.clip(np.ceil(blocks / share), 1.0, MOST_SPLITS)
-    allowed: Array = np.where((tiles_of_one < FULL_SHARE * slots) & (blocks > FEW_BLOCKS), splits, 1.0)
-    return allowed
+    return np.where((tiles_of_one < FULL_SHARE * slots) & (blocks > FEW_BLOCKS), splits, 1.0)
 
 
 def decode_grid(
@@ -190,14 +189,12 @@ def decode_grid(
 
 def query_rows(cases: AttentionCases) -> Array:
     """Rows of queries in each call [-]."""
-    rows: Array = cases.sequences * cases.num_kv_heads * cases.group * cases.query_tokens
-    return rows
+    return cases.sequences * cases.num_kv_heads * cases.group * cases.query_tokens
 
 
 def cache_bytes(cases: AttentionCases, grid: DecodeGrid) -> Array:
     """One read of the keys and values of each call [bytes]."""
-    once: Array = cases.sequences * cases.num_kv_heads * grid.keys * cases.kv_width * cases.kv_element_bytes
-    return once
+    return cases.sequences * cases.num_kv_heads * grid.keys * cases.kv_width * cases.kv_element_bytes
 
 
 def merge_pass(cases: AttentionCases, *, grid: DecodeGrid, machine: AttentionMachine, merge_s: float) -> Array:

@@ -56,8 +56,7 @@ NARROW_ROWS = 16.0
 def tile_rows(cases: AttentionCases, parameters: Mapping[str, float]) -> Array:
     """Query rows of a tile: NARROW_ROWS up to ``narrow_heads`` heads, ``tile_rows`` beyond."""
     rows = cases.group * cases.query_tokens
-    chosen: Array = np.where(rows <= parameters["narrow_heads"], NARROW_ROWS, parameters["tile_rows"])
-    return chosen
+    return np.where(rows <= parameters["narrow_heads"], NARROW_ROWS, parameters["tile_rows"])
 
 
 def latent_grid_of(cases: AttentionCases, *, machine: AttentionMachine, parameters: Mapping[str, float]) -> DecodeGrid:

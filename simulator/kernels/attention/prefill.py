@@ -254,8 +254,7 @@ def visible_keys(cases: AttentionCases) -> Array:
     query, context = cases.query_tokens, cases.context_tokens
     whole = np.clip(cases.window - context, 0.0, query)
     cut = np.where(whole < query, cases.window, 0.0)
-    mean: Array = (whole * (context + (whole + 1.0) / 2.0) + (query - whole) * cut) / query
-    return mean
+    return (whole * (context + (whole + 1.0) / 2.0) + (query - whole) * cut) / query
 
 
 def grid_of(cases: AttentionCases, *, machine: AttentionMachine, parameters: Mapping[str, float]) -> PrefillGrid:

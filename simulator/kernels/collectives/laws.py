@@ -171,8 +171,7 @@ def law_seconds(
     hops = hop_count(law.algorithm, operation=operation, participants=participants)
     wire = wire_factor(law.algorithm, operation=operation, participants=participants)
     moved_s = wire * np.asarray(message_bytes, dtype=np.float64) / (law.fraction * bytes_per_s)
-    seconds: Array = law.launch_s + law.hop_s * hops + moved_s
-    return seconds
+    return law.launch_s + law.hop_s * hops + moved_s
 
 
 def fastest_seconds(
@@ -190,8 +189,7 @@ def fastest_seconds(
         )
         for law in laws
     ]
-    fastest: Array = reduce(np.minimum, times)
-    return fastest
+    return reduce(np.minimum, times)
 
 
 def model_seconds(
@@ -215,8 +213,7 @@ def model_seconds(
     if model.residual is None:
         return law_s
     points = log2_coordinates(participants, message_bytes)
-    corrected: Array = law_s * np.exp(log_correction(model.residual, points))
-    return corrected
+    return law_s * np.exp(log_correction(model.residual, points))
 
 
 @lru_cache(maxsize=256)

@@ -132,8 +132,7 @@ def _timing(priced: _PricedCollective, *, busy: NDArray[np.bool_], wire_s: Array
 def _wire_s(operation: Collective, message: Array, *, participants: int, link: LinkSpec) -> Array:
     """The floor: a ring's traffic at the link's full bandwidth [s]."""
     wire = wire_factor("ring_simple", operation=operation, participants=participants)
-    floor: Array = wire * message / link.reached_bytes_per_s(participants)
-    return floor
+    return wire * message / link.reached_bytes_per_s(participants)
 
 
 def _network_of(network: LinkSpec | None, *, hardware: AcceleratorSpec, participants: int) -> LinkSpec:
@@ -193,8 +192,7 @@ def _octaves_beyond(fit: KernelFit, *, message: Array, participants: int) -> Arr
     largest = fit.box["message_bytes"][1]
     fewest, most = fit.box["participants"]
     outside = max(0.0, float(np.log2(participants / most)), float(np.log2(fewest / participants)))
-    beyond: Array = np.maximum(np.log2(message / largest), 0.0) + outside
-    return beyond
+    return np.maximum(np.log2(message / largest), 0.0) + outside
 
 
 @lru_cache(maxsize=512)

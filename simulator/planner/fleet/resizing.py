@@ -17,8 +17,7 @@ Array = NDArray[np.float64]
 
 def _carrying(rate_per_s: ArrayLike, capacity_per_s: ArrayLike) -> Array:
     needed = np.asarray(rate_per_s, dtype=np.float64) / np.asarray(capacity_per_s, dtype=np.float64)
-    whole: Array = np.maximum(np.ceil(needed * (1 - ROUNDING)), 1.0)
-    return whole
+    return np.maximum(np.ceil(needed * (1 - ROUNDING)), 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +37,7 @@ class ResizedPart:
 
     def beside(self, replicas: ArrayLike) -> Array:
         """Replicas, without spares, that go with ``replicas`` of the last part in the planned proportion."""
-        planned: Array = np.ceil(np.asarray(replicas, dtype=np.float64) * self.per_replica * (1 - ROUNDING))
-        return planned
+        return np.ceil(np.asarray(replicas, dtype=np.float64) * self.per_replica * (1 - ROUNDING))
 
     def alone(self, total: Array) -> Array:
         """Devices of so many replicas in servers of their own."""
@@ -70,8 +68,7 @@ class Resizer:
 
     def pace(self, deviates: Array) -> Array:
         """Capacity over the planned one where steps take ``deviates`` standard deviations longer than predicted."""
-        share: Array = self.step_margin * np.exp(-self.log_sigma * deviates)
-        return share
+        return self.step_margin * np.exp(-self.log_sigma * deviates)
 
     def spare_devices(self, hardware: str) -> int:
         """Devices of the spares of the last part on a kind of accelerator."""

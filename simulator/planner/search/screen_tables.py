@@ -315,8 +315,7 @@ class TableMaker:
             return priced[0]
         bare, together = priced
         guesses, prompts = self._drafting_s(deployment, deployment.speculation)
-        paced: Array = (bare + guesses) / deployment.speculation.plan.mean_tokens + together - bare + prompts
-        return paced
+        return (bare + guesses) / deployment.speculation.plan.mean_tokens + together - bare + prompts
 
     def _drafting_s(self, deployment: Deployment, speculation: Speculation) -> tuple[Array, Array]:
         """What the drafter takes for guesses and for prompts, whatever the formats of its target [s]."""

@@ -175,8 +175,7 @@ class _Place:
         tables = np.arange(along.shape[0])[:, None, None]
         budgets = np.arange(along.shape[2])
         low = along[tables, self.low, budgets]
-        found: Array = low + self.share * (along[tables, self.low + 1, budgets] - low)
-        return found
+        return low + self.share * (along[tables, self.low + 1, budgets] - low)
 
 
 def _place(axis: Array, values: Array) -> _Place:
@@ -211,8 +210,7 @@ def _slot_wait_s(rho: Array, slots: Array, hold_s: Array, *, variability: float,
     """
     waits = queueing.busy_servers_probability(load=rho, servers=slots)
     mean_s = hold_s / np.maximum(slots, 1) / np.maximum(1 - rho, _EPSILON) * variability
-    quantile: Array = mean_s * np.log(np.maximum(waits / (1 - percentile / 100), 1.0))
-    return quantile
+    return mean_s * np.log(np.maximum(waits / (1 - percentile / 100), 1.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,8 +306,7 @@ def _of(objectives: tuple[Objective, ...], metric: LatencyMetric) -> tuple[Objec
 
 def holds_one(table: ScreenTable, mix: RequestMix) -> NDArray[np.bool_]:
     """Limits [sequences, budgets] whose buffers leave room for one request."""
-    found: NDArray[np.bool_] = table.kv_tokens > mix.decode_context_tokens
-    return found
+    return table.kv_tokens > mix.decode_context_tokens
 
 
 def screen_prefill(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> Array:
@@ -339,8 +336,7 @@ def screen_prefill(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> Array
         capacity = np.where((capacity == 0) & holds, rho / full_s, capacity)
     lanes = np.array([table.parallelism.pp_size * table.parallelism.dp_size for table in tables])
     fits = np.stack([holds_one(table, mix).any(axis=0) for table in tables])
-    of_replica: Array = np.where(fits, capacity * lanes[:, None], 0.0)
-    return of_replica
+    return np.where(fits, capacity * lanes[:, None], 0.0)
 
 
 def screen_decode(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> Screened:

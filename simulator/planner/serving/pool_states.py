@@ -46,8 +46,7 @@ class Link:
 
     def load(self, rate_per_s: Array, *, mix: RequestMix) -> Array:
         """Share of the time in which the link of one prefill replica is taken, at the rate of one of its schedulers."""
-        busy: Array = rate_per_s * self.prompt_s(mix)
-        return busy
+        return rate_per_s * self.prompt_s(mix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

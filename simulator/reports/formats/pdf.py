@@ -134,13 +134,12 @@ def report_pdf(report: doc.Report) -> bytes:
     charts = [block.chart for section in report.sections for block in section.blocks if isinstance(block, doc.Figure)]
     inputs = {f"chart-{place}": _svg(chart) for place, chart in enumerate(charts, start=1)}
     days = date.fromisoformat(report.created) - date.fromisoformat("1970-01-01")
-    made: bytes = typst.compile(
+    return typst.compile(
         typst_source(report).encode("utf-8"),
         sys_inputs=inputs,
         ignore_system_fonts=True,
         timestamp=int(days.total_seconds()),
     )
-    return made
 
 
 _WIDTH, _LINE_HEIGHT, _EDGE = 720.0, 380.0, 16.0
@@ -189,7 +188,6 @@ def png_of(svg: str) -> bytes:
     """A drawing as pixels. Raises ImportError: typst is not installed (extra ``report``)."""
     import typst
 
-    made: bytes = typst.compile(
+    return typst.compile(
         _PAGE.encode("utf-8"), sys_inputs={"chart": svg}, format="png", ppi=_POINTS_PER_INCH, ignore_system_fonts=True
     )
-    return made

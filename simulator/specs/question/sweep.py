@@ -177,8 +177,7 @@ class SweepPoints:
             return np.zeros((1, 0))
         source = np.random.default_rng(sample.seed)
         strata = np.argsort(source.random((len(sample.fields), sample.points)), axis=1)
-        shares: np.ndarray = ((strata + source.random(strata.shape)) / sample.points).T
-        return shares
+        return ((strata + source.random(strata.shape)) / sample.points).T
 
     def __len__(self) -> int:
         return (

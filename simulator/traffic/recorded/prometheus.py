@@ -192,8 +192,7 @@ class _Series:
     def increases(self) -> Array:
         """What the counter grew by between samples; after a restart it starts from zero."""
         steps = np.diff(self.values)
-        grown: Array = np.where(steps >= 0, steps, self.values[1:])
-        return grown
+        return np.where(steps >= 0, steps, self.values[1:])
 
 
 def _refuse(source: str, message: str, code: str = "malformed_metrics") -> RoofcastError:

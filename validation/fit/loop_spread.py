@@ -1,10 +1,12 @@
 """Fit how far closed loops of others lie beyond the kernels' errors, and score the 80 % intervals on unseen runs.
 
-``python -m validation.fit.loop_spread --data DIR [--pools] [--vendor amd] [--every N] [--write]``: InferenceX's runs on
-machines, releases and recipes of others, with prediction layers and without, ``--pools`` the disaggregated ones. One
+``python -m validation.fit.loop_spread --data DIR [--pools] [--vendor amd] [--every N] [--without model] [--write]``:
+InferenceX's runs on machines, releases and recipes of others, with prediction layers and without, ``--pools`` the
+disaggregated ones. One
 spread an engine and vendor for time per token and throughput, without ``--pools`` also one a class of models, alone and
 on an architecture: the smallest that holds 80 % of its rows, those left out whose kernels are known so little that
-their own spread covers all; for the score it is fitted without the accelerator, model and weight format of each row.
+their own spread covers all; for the score it is fitted without the accelerator, model and weight format of each row, or
+without all rows of its accelerator or model. What lies inside is printed by engine, by accelerator and by model.
 """
 
 from __future__ import annotations
@@ -37,17 +39,25 @@ from validation.fit.serve_spread import EXACT, covering
 KNOWN = 0.2
 """Spread of kernels (log) beyond which a row says nothing of the loop."""
 METRICS = ("tpot_p50_s", "total_tokens_per_s")
+LEFT_OUT: Mapping[str, tuple[str, ...]] = {
+    "accelerator, model and format": ("hardware", "model", "weights"),
+    "accelerator": ("hardware",),
+    "model": ("model",),
+}
+"""What of a row no other may share that its width is fitted to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopResidual:
     """One measured value: log(measured / predicted), and what is missing beside the kernels' spread to reach it."""
 
+    hardware: str
+    model: str
     engine: str
     vendor: str
     model_class: str
     architecture: str
-    left_out: tuple[str, str, str]
+    left_out: tuple[str, ...]
     metric: str
     error: float
     missing: float
@@ -59,8 +69,10 @@ def vendor_of(item: TodayRun) -> str:
     return load_hardware(str(item.run.scenario["hardware"])).vendor
 
 
-def residuals(items: Sequence[TodayRun]) -> list[LoopResidual]:
-    """Of every run that is not refused."""
+def residuals(
+    items: Sequence[TodayRun], *, without: Sequence[str] = ("hardware", "model", "weights")
+) -> list[LoopResidual]:
+    """Of every run that is not refused; without : what of a run is left out for its score."""
     found = []
     for item in items:
         try:
@@ -79,11 +91,13 @@ def residuals(items: Sequence[TodayRun]) -> list[LoopResidual]:
             error, kernels = log(item.run.measured[metric] / predicted[metric]), log(known[1] / known[0]) / 2
             found.append(
                 LoopResidual(
+                    hardware=item.hardware,
+                    model=item.model.rsplit("/", maxsplit=1)[-1],
                     engine=result.deployment.engine.name,
                     vendor=result.deployment.hardware.vendor,
                     model_class=result.deployment.model.model_class,
                     architecture=result.deployment.hardware.architecture,
-                    left_out=(item.hardware, item.model, item.weights),
+                    left_out=tuple(getattr(item, name) for name in without),
                     metric=metric,
                     error=error,
                     missing=sqrt(max(error**2 - kernels**2, 0.0)) / DEVIATE,
@@ -122,7 +136,7 @@ def _classes(rows: Sequence[LoopResidual]) -> list[str]:
 
 
 def held(rows: Sequence[LoopResidual], *, by_class: bool) -> list[bool]:
-    """Which rows are inside, the spread of each fitted without its accelerator and model."""
+    """Which rows are inside, the spread of each fitted without those that share what is left out."""
     inside = []
     for group in sorted({row.left_out for row in rows}):
         others = [row for row in rows if row.left_out != group]
@@ -140,6 +154,16 @@ def _by_group(rows: Sequence[LoopResidual]) -> list[LoopResidual]:
     return [row for group in groups for row in rows if row.left_out == group and len(groups) > 1]
 
 
+def inside_by_name(rows: Sequence[LoopResidual], inside: Sequence[bool]) -> list[str]:
+    """What of them lies inside, by accelerator and by model."""
+    said = []
+    for name in ("hardware", "model"):
+        for value in sorted({getattr(row, name) for row in rows}):
+            own = [held for row, held in zip(rows, inside, strict=True) if getattr(row, name) == value]
+            said.append(f"{value:24s} {len(own):4d} values, {np.mean(own):.0%} inside")
+    return said
+
+
 def main() -> None:
     """Fit, score, print and optionally write."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -147,11 +171,16 @@ def main() -> None:
     parser.add_argument("--pools", action="store_true", help="disaggregated runs, with speculation and without")
     parser.add_argument("--vendor", choices=["nvidia", "amd"], help="only runs on its accelerators")
     parser.add_argument("--every", type=int, default=4, help="every n-th run of each deployment")
+    parser.add_argument(
+        "--without", choices=list(LEFT_OUT), default=next(iter(LEFT_OUT)), help="left out for the score"
+    )
     parser.add_argument("--write", action="store_true", help="update the engines' fits")
     arguments = parser.parse_args()
     items = (load_disaggregated if arguments.pools else load_inferencex)(arguments.data)
     own_vendor = [item for item in items if arguments.vendor in (None, vendor_of(item))]
-    rows = residuals(thinned(own_vendor, every=arguments.every))
+    rows = residuals(thinned(own_vendor, every=arguments.every), without=LEFT_OUT[arguments.without])
+    scored: list[LoopResidual] = []
+    all_inside: list[bool] = []
     # Runs on another vendor have engine constants of their own.
     for engine, vendor in sorted({(row.engine, row.vendor) for row in rows}):
         members = [row for row in rows if (row.engine, row.vendor) == (engine, vendor)]
@@ -160,7 +189,8 @@ def main() -> None:
         spread, classes = spreads(own)
         inside = held(own, by_class=not arguments.pools)
         share = f"{np.mean(inside):.0%}" if len(inside) else "no row"
-        said = f"{len(own)} values: {share} lie inside where accelerator, model and format were left out"
+        scored, all_inside = scored + _by_group(own), all_inside + inside
+        said = f"{len(own)} values: {share} lie inside with {arguments.without} left out"
         if little:
             covered = np.mean([row.missing <= spread for row in little])
             said += f"; {covered:.0%} of {len(little)} whose kernels are known little"
@@ -181,6 +211,7 @@ def main() -> None:
             if not arguments.pools:
                 found["loops_of"] = classes
             write_engine_fits(engine, vendor=vendor, spread=found, sources={name: _source(arguments, said)})
+    print("\n".join(inside_by_name(scored, all_inside)))
 
 
 def _source(arguments: argparse.Namespace, said: str) -> Source:

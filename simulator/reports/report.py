@@ -62,9 +62,10 @@ SECTIONS: tuple[tuple[str, str, Callable[[Studies], tuple[Block, ...]]], ...] = 
 def build_report(studies: Studies) -> Report:
     """The content of the report; every format is made from it."""
     plan = studies.plan
+    served_by = "" if plan.spec.stock else f" on {plan.best.hardware}"
     return Report(
         title=f"Capacity plan: {plan.best.replica.deployment.model.name}",
-        subtitle=f"{demand_text(plan.demand)} on {plan.best.hardware}",
+        subtitle=f"{demand_text(plan.demand)}{served_by}",
         created=studies.created,
         currency=studies.currency,
         version=studies.version,

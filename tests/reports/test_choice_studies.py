@@ -13,7 +13,7 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.records import FieldValue
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.reports.content.document import Paragraph, Table, Tone
-from simulator.reports.decide.decision import lead_text
+from simulator.reports.decide.decision import decision_content, lead_text
 from simulator.reports.decide.summary import summary_section
 from simulator.reports.plan_text import plan_text
 from simulator.reports.report import STUDIES, build_report, choice_blocks
@@ -119,9 +119,16 @@ def test_what_is_signed_is_what_has_to_be_obtained(existing: str) -> None:
     assert stock is not None
     kept = f"{stock.devices - stock.bought} {stock.shares[0].hardware} in stock"
     bought = f"Rent {stock.bought} h100-sxm-80gb beside {kept} to serve 200 requests/s"
-    lead = lead_text(gather(found, command="plan-capacity", complete=False))
+    studies = gather(found, command="plan-capacity", complete=False)
+    lead = lead_text(studies)
     assert lead.startswith(bought if stock.bought else "Obtain nothing to serve 200 requests/s")
     assert kept in lead
+    # Who is asked sells what has to be obtained, not what a fleet without stock would be of.
+    decided = next(item for item in decision_content(studies) if isinstance(item, Table) and item.key == "decisions")
+    said = {str(row.cells[0].value): f"{row.cells[1].value} {row.cells[2].value}" for row in decided.rows}
+    assert all(share.label in said["What"] for share in stock.shares)
+    assert ("an hour" in said["Of whom"]) is bool(stock.bought)
+    assert "new h100-sxm-80gb" in said["Alternative"]
 
 
 def test_devices_of_the_stock_table_add_up_to_the_plan() -> None:

@@ -6,7 +6,7 @@ from itertools import islice
 
 from simulator.planner.capacity_plan import CapacityPlan, better_known, elsewhere
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.money.market import offers_of, plan_rule
+from simulator.planner.money.market import MarketPrice, market_price, offers_of, plan_rule
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.planner.studies.uncertainty import DEFAULT_DEMAND_SIGMA, DrawnFleet, drawn_fleet
@@ -103,8 +103,8 @@ def _stock_lead(studies: Studies, stock: StockPlan, *, purpose: str) -> str:
     what = f"{new} beside {kept} in stock {purpose}" if kept else f"{new} {purpose}"
     if stock.cost_per_month is None:
         return f"Obtain {what}: nobody lists a price, so get quotes and plan again."
-    terms = f", {_terms(studies)}" if studies.plan.best.cost.terms else ""
-    return f"Rent {what}: {say.money_text(stock.cost_per_month, studies.currency)} a month{terms}."
+    terms = terms_text(tuple(sorted({kind for price in _prices(studies) for kind in price.terms})))
+    return f"Rent {what}: {say.money_text(stock.cost_per_month, studies.currency)} a month, {terms}."
 
 
 def _equipment(studies: Studies) -> doc.Facts:
@@ -204,24 +204,39 @@ def _terms(studies: Studies) -> str:
 def _asked(studies: Studies, hardware: str) -> str:
     """The cheapest providers to ask, each with its term and price."""
     offers = offers_of(studies.prices, hardware=hardware, rule=plan_rule(studies.spec))
-    named = [
+    return ", ".join(
         f"{item.provider} {say.price_text(item.per_hour, studies.currency)} ({TERMS[item.kind]}, {item.date})"
         for item in islice(offers, _ASKED)
-    ]
-    return ", ".join(named)
+    )
+
+
+def _obtained(studies: Studies) -> tuple[str, ...]:
+    """Kinds of accelerators to obtain: of the fleet, or beside what exists."""
+    stock = studies.plan.study(StockPlan)
+    if stock is None:
+        return tuple(item.hardware for item in studies.plan.best.housing)
+    return tuple(dict.fromkeys(hardware for share in stock.shares for hardware, _ in share.by_kind))
+
+
+def _prices(studies: Studies) -> list[MarketPrice]:
+    """What an hour of each kind to obtain costs, where anybody lists it."""
+    rule = plan_rule(studies.spec)
+    found = (market_price(studies.prices, hardware=name, rule=rule) for name in _obtained(studies))
+    return [price for price in found if price is not None]
 
 
 def _whom(studies: Studies) -> tuple[str, str]:
-    fleet = studies.plan.best
-    owning = studies.cost.owning
+    owning, prices, names = studies.cost.owning, _prices(studies), _obtained(studies)
+    if not names:
+        return "nobody", "what exists is enough"
     if studies.cost.buys and owning is not None:
         quote = f"quote of {owning.offer.date}: {studies.currency} {owning.offer.per_device:,.0f} an accelerator"
         return owning.offer.provider, quote
-    if not fleet.cost.prices:
-        return "not decided", f"the price list {studies.prices.name} has no price of {fleet.hardware}"
-    several = len(fleet.cost.prices) > 1
+    if len(prices) < len(names):
+        return "not decided", f"the price list {studies.prices.name} has no price of {' + '.join(names)}"
+    several = len(prices) > 1
     hourly, asked = [], []
-    for price in fleet.cost.prices:
+    for price in prices:
         of = f"{price.hardware} " if several else ""
         paid = say.price_text(price.per_hour, studies.currency)
         hourly.append(f"{of}{paid} an hour, {terms_text(price.terms)}: {price.provider}")
@@ -253,6 +268,9 @@ def _against(fleet: Fleet, best: Fleet) -> str:
 def _alternative(studies: Studies) -> tuple[str, str]:
     """The cheapest of all others, and beside it the cheapest that measurements stand behind."""
     rival, best = cheapest_elsewhere(studies), studies.plan.best
+    if studies.plan.spec.stock:
+        new = f"{best.devices:,} new {best.hardware} {best.label}"
+        return new, f"{new}, as if nothing existed: {say.price_text(best.cost.per_hour, studies.currency)} an hour"
     if rival is None:
         return "none was compared", "name several accelerators, or none, to compare all"
     known = better_known(studies.plan.fleets)
@@ -262,8 +280,10 @@ def _alternative(studies: Studies) -> tuple[str, str]:
 
 def _availability(studies: Studies) -> tuple[str, str]:
     """Who has it, as far as anybody says."""
-    housing, rule = studies.plan.best.housing, plan_rule(studies.spec)
-    each = [offers_of(studies.prices, hardware=item.hardware, rule=rule) for item in housing]
+    names, rule = _obtained(studies), plan_rule(studies.spec)
+    each = [offers_of(studies.prices, hardware=name, rule=rule) for name in names]
+    if not names:
+        return "in stock", "nothing is to be obtained"
     if not all(each):
         return "nobody lists it for rent", "ask providers and vendors for a date"
     newest = max(item.date for offers in each for item in offers)
@@ -285,11 +305,13 @@ def _decisions(studies: Studies) -> doc.Table:
     fleet = studies.plan.best
     sure = confidence_in(studies.plan)
     engine = fleet.replica.deployment.engine
-    shape = ", ".join(
+    stock = studies.plan.study(StockPlan)
+    pools = (
         f"{pool.replicas:,} + {pool.spares:,} spare {pool.role} replicas of ".replace("  ", " ")
         + f"{pool.replica.devices} {pool.hardware} ({pool.label})"
         for pool in fleet.pools
     )
+    shape = ", ".join(pools) if stock is None else _shapes(stock)
     buys = ("buy" if studies.cost.buys else "rent") if studies.cost.priced else "not decided"
     said = (
         ("Buy or rent", buys, rent_or_buy_text(studies)),
@@ -325,18 +347,18 @@ def _margins(studies: Studies) -> tuple[doc.Block, ...]:
     """Every objective at the planned peak with the spares down, and what is left to its bound."""
     if not studies.plan.objectives:
         return (doc.Paragraph(text="No latency objective was asked for."),)
-    found = studies.plan.verification
-    checked = (
-        "" if found is None else f" The event simulation {'confirms' if found.holds else 'does not confirm'} them."
-    )
-    return (
-        doc.table(
-            "margins",
-            "Objectives at the planned peak, spares down",
-            "Objective: | At most | Forecast | 80 % from | to | Margin",
-            [_objective(studies, place) for place in range(len(studies.plan.objectives))],
-            note=f"Margin: what the forecast leaves of the bound.{checked}",
-        ),
+    found, note = studies.plan.verification, "Margin: what the forecast leaves of the bound."
+    if found is not None:
+        note += f" The event simulation {'confirms' if found.holds else 'does not confirm'} them."
+    heads = "Objective: | At most | Forecast | 80 % from | to | Margin"
+    rows = [_objective(studies, place) for place in range(len(studies.plan.objectives))]
+    return (doc.table("margins", "Objectives at the planned peak, spares down", heads, rows, note=note),)
+
+
+def _shapes(stock: StockPlan) -> str:
+    """``7 + 1 x h100-sxm-80gb TP2, 30 + 1 x h200-sxm-141gb TP1``: replicas and spares of what serves side by side."""
+    return ", ".join(
+        f"{share.replicas:,} + {share.spares:,} x {share.hardware} {share.label}" for share in stock.shares
     )
 
 
@@ -346,15 +368,12 @@ def existing(studies: Studies) -> tuple[doc.Block, ...]:
     if stock is None:
         return ()
     said = (
-        f"Failures, growth and what moves the fleet are of these. Everything else is about the alternative: "
-        f"{studies.plan.best.devices:,} new accelerators of one kind, as if nothing existed. The section on options "
-        f"has the fleet with the existing ones, and the money of both."
-    )
-    shapes = ", ".join(
-        f"{share.replicas:,} + {share.spares:,} x {share.hardware} {share.label}" for share in stock.shares
+        "What is decided, failures, growth and what moves the fleet are of these. Everything else is about the "
+        f"alternative: {studies.plan.best.devices:,} new accelerators of one kind, as if nothing existed. The section "
+        "on options has the fleet with the existing ones, and the money of both."
     )
     facts = (
-        doc.fact("stock_devices", "with what exists", doc.count(stock.devices), shapes),
+        doc.fact("stock_devices", "with what exists", doc.count(stock.devices), _shapes(stock)),
         doc.fact("stock_bought", "of them to obtain", doc.count(stock.bought), "the rest is in stock"),
         doc.fact("stock_cost_per_hour", "an hour", doc.money(stock.cost_per_hour), "existing ones count as paid for"),
         doc.fact("stock_power_kw", "expected power", doc.kilo(stock.typical_w, "kW")),

@@ -46,6 +46,9 @@ SHARED_EXPERT = "shared_expert"
 NORM_BYTES, WIDE_BYTES = 4.0, 2.0
 """A residual norm reads and writes the layer's output and the residual: bytes per byte of the all-reduce's message."""
 
+SCALING = ActivationPasses(input_bytes=WIDE_BYTES, launches=1.0)
+"""The pass that looks for the largest of a product's 16-bit activations."""
+
 
 READ_SHARE = 0.94
 """Of the rate at which memory carries data, what reads reach at most: the highest of the tables' 16-bit products of
@@ -261,7 +264,7 @@ def norm_pass(shape: CollectiveShape) -> ElementwiseShape:
 def quantising_pass(shape: GemmShape) -> ElementwiseShape:
     """The pass that narrows a product's 16-bit activations."""
     each = WIDE_BYTES + shape.format.activation_bits / BITS_PER_BYTE
-    return ElementwiseShape(bytes=np.asarray(shape.m, dtype=np.float64) * shape.k * shape.batch * each, launches=1.0)
+    return pass_shape(shape, ActivationPasses(input_bytes=each, launches=1.0))
 
 
 def passes_of(format: MatmulFormat, *, contained: bool) -> ActivationPasses | None:
@@ -293,13 +296,6 @@ def filling_passes(shape: MoeShape, *, filled: MoeShape) -> ElementwiseShape:
     """One pass that fills tokens up to the width of ``filled`` experts, one that cuts what comes out."""
     moved = np.asarray(shape.tokens, dtype=np.float64) * (shape.hidden_size + filled.hidden_size) * WIDE_BYTES
     return ElementwiseShape(bytes=2.0 * moved, launches=2.0)
-
-
-def scaling_pass(shape: GemmShape) -> ElementwiseShape:
-    """The pass that looks for the largest of a product's 16-bit activations."""
-    return ElementwiseShape(
-        bytes=np.asarray(shape.m, dtype=np.float64) * shape.k * shape.batch * WIDE_BYTES, launches=1.0
-    )
 
 
 def without(timing: Timing, part: Timing, *, floor_s: float = 0.0) -> Timing:

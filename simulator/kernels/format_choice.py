@@ -17,6 +17,7 @@ import numpy as np
 
 from simulator.errors import ProfileError, contradiction, did_you_mean
 from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
+from simulator.kernels.engine_traits import WIDE_BYTES
 from simulator.kernels.fits import FitSet, fit_set
 from simulator.kernels.gemm import GemmMachine, gemm_machine, gemm_seconds, gemm_timing
 from simulator.kernels.timing import FLOPS_PER_INSTRUCTION, Provenance, Terms, Timing, chosen, matrix_vector_terms
@@ -26,9 +27,6 @@ from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit
 from simulator.specs.model.precision import BITS, Dtype, FormatKernelSpec, IntegerBlocks, load_format_kernels
 from simulator.units import BITS_PER_BYTE
-
-WIDE_BYTES = 2.0
-"""What enters a product that narrows it is a 16-bit number."""
 
 SPARSE_ON_TENSOR_CORES = (2, 4)
 """The pattern that sparse matrix units take [Mishra2021]."""

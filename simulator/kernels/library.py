@@ -15,13 +15,13 @@ from simulator.kernels.attention.prefill import attention_timing
 from simulator.kernels.collectives.network import collective_timing
 from simulator.kernels.engine_traits import (
     NO_TRAITS,
+    SCALING,
     EngineTraits,
     norm_pass,
     pass_shape,
     passes_of,
     quantising_pass,
     row_kind,
-    scaling_pass,
     with_passes,
     with_wait,
     without,
@@ -240,7 +240,7 @@ class KernelLibrary:
         scales = fits.find(family="elementwise", fmt=STAND_IN_FORMAT, variant="scale") if fits else None
         if scales is None or shape.format.name != Dtype.FP8.value:
             return timing
-        scaling = elementwise_timing(scaling_pass(shape), hardware=self.hardware, fit=scales)
+        scaling = elementwise_timing(pass_shape(shape, SCALING), hardware=self.hardware, fit=scales)
         return without(timing, scaling, floor_s=floor_s)
 
     def _product_fit(self, shape: GemmShape) -> tuple[FitSet, KernelFit] | None:

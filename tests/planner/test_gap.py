@@ -23,6 +23,7 @@ from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import resolve
 from simulator.planner.search.usual_search import usual_search
 from simulator.planner.search.wide_search import screen_space
+from simulator.reports.content.document import Table
 from simulator.reports.formats.text import sections_text
 from simulator.reports.sections.gap import gap_sections
 from simulator.reports.words.fields import note_text, plan_command
@@ -71,6 +72,15 @@ class TestLaws:
             assert saved[:1] in ([], [None])
             return
         assert found.start_devices - sum(item or 0 for item in saved) == found.end_devices
+
+    def test_each_fleet_says_what_is_published_of_its_answers(self, fields: dict[str, object]) -> None:
+        """The fleet as asked was served in 8 bits and said to answer as published, beside the same loss of the next."""
+        found = gap(**fields)
+        blocks = [block for part in gap_sections(found, currency="USD") for block in part.blocks]
+        rows = [row for block in blocks if isinstance(block, Table) and block.key == "gap" for row in block.rows]
+        if rows and found.start_devices is not None:
+            assert (rows[0].cells[-1].value == "as published") is ("fp8" not in found.start_label)
+            assert rows[0].cells[5].value == found.start_cost_per_hour
 
     def test_every_command_asks_for_the_fleet_that_is_shown(self, fields: dict[str, object]) -> None:
         found = gap(**fields)

@@ -204,13 +204,11 @@ def _narrowed(question: Question, overrun: Overrun, changes: Sequence[GapChange]
 
 def _steps(question: Question, path: Path, screen: GapScreen) -> tuple[GapStep, ...]:
     before, found = path.start, []
-    searched = question.spec.any_precision or question.spec.any_technique
     for taken in path.taken:
         item, change = taken.item, taken.change
         candidate, speculation = item.evaluated.candidate, item.evaluated.replica.deployment.speculation
         alone = screen.exact(change.state)
-        # Where the question leaves formats open, any change may come with another one.
-        quality = quality_of(item.evaluated) if searched else change.quality
+        quality = quality_of(item.evaluated)
         found.append(
             GapStep(
                 name=change.name,
@@ -286,6 +284,7 @@ def gap_of(
         start_hardware=first.hardware if first else "",
         start_label=first.label if first else "",
         start_devices=start.devices if start is not None else None,
+        start_quality=quality_of(start.evaluated).note if start is not None else "",
         steps=_steps(question, path, screen),
         end_devices=end.devices if end is not None else None,
         remaining_devices=None if end is None else max(0, end.devices - (budget or end.devices)),

@@ -112,8 +112,8 @@ class Gap(Study):
     """From the fleet that the question needs to the one that its limits allow.
 
     budget_devices : allowed, None where no number was given; start_devices : needed as asked (None: nothing serves,
-        and the first step is what makes it possible), start_cost_per_hour : of it
-    steps : changes that leave answers as published, then the others, each in the order of what they save
+        and the first step is what makes it possible), start_cost_per_hour, start_quality : of it
+    steps : changes that leave answers as they are, then the others, each in the order of what they save
     end_devices : after all of them
     remaining_devices : still above the budget, 0 where it is closed, None where nothing serves
     needed_prefix_hit : share of prompt tokens in the prefix cache that would close what remains; None where nothing
@@ -144,6 +144,7 @@ class Gap(Study):
     carried_rate_per_s: float | None = None
     spec: PlanSpec | None = None
     start_cost_per_hour: float | None = None
+    start_quality: Note | str = ""
 
     @property
     def closed(self) -> bool:

@@ -97,7 +97,7 @@ def _in_answers(gap: Gap) -> tuple[str, ...]:
 
 
 def _note(gap: Gap) -> str:
-    said = ["In this order, each on top of those before: first what leaves answers as published, then what may not."]
+    said = ["In this order, each on top of those before: first what leaves answers as they are, then what may not."]
     if gap.budget_devices is None:
         said.append(f"All together they need {gap.end_devices} accelerators.")
     elif gap.closed:
@@ -131,7 +131,10 @@ def _steps(gap: Gap, currency: str) -> doc.Table:
 
     start = f"{gap.start_hardware} {gap.start_label}" if gap.start_devices is not None else "nothing serves"
     taken = [doc.number(limit.start) for _, limit in more]
-    first = doc.row("as asked", start, doc.count(gap.start_devices), "", "", "", *taken, "as published")
+    hourly = "" if gap.start_devices is None else doc.price(gap.start_cost_per_hour)
+    first = doc.row(
+        "as asked", start, doc.count(gap.start_devices), "", "", hourly, *taken, note_text(gap.start_quality)
+    )
     return doc.table(
         "gap",
         "What would need fewer accelerators, and what it costs in answers",

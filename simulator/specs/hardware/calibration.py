@@ -165,7 +165,7 @@ _LARGEST_ARRAY_BYTES = int(16 * MEGA)
 CORRECTION_STEP = 0.01
 """What the corrections of a file are multiples of, in log(measured / physics)."""
 
-CalibrationGroup = Literal["roofline", "gemm", "moe", "attention", "recurrent", "collective", "elementwise"]
+CalibrationGroup = Literal["gemm", "attention", "moe", "recurrent", "collective", "elementwise", "roofline"]
 
 
 def calibration_name(hardware: str, *, library: str, group: CalibrationGroup) -> str:

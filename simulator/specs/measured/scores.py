@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
+from typing import get_args
 
 import numpy as np
 
@@ -12,15 +13,7 @@ from simulator.records import dataclass
 from simulator.specs.hardware.calibration import CalibrationGroup, FitError, calibrated_hardware, load_calibration
 from simulator.specs.measured.validation_rows import Predicted, ValidationRow, coverage
 
-GROUPS: tuple[CalibrationGroup, ...] = (
-    "gemm",
-    "attention",
-    "moe",
-    "recurrent",
-    "collective",
-    "elementwise",
-    "roofline",
-)
+GROUPS: tuple[CalibrationGroup, ...] = get_args(CalibrationGroup)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,14 +22,14 @@ from simulator.errors import FileError
 from simulator.files import CACHE_VARIABLE, cache_root, keeps_nothing, machine_code, write_new_files
 from simulator.records import dataclass
 from simulator.specs.profiles import profile_directories
-from simulator.specs.question.plan import PlanSpec
+from simulator.specs.question.plan import FLEET_LIMITS, PlanSpec
 
 KEPT_ANSWERS = 64
 """Answers that stay, the newest: some 10 to 500 kB each."""
 OF_FLEETS = frozenset(
     {"rate_per_s", "objectives", "headroom", "peak_to_mean", "spares", "server_spares", "round_to"}
     | {"prices", "price_kind", "price_of", "provider", "ownership"}
-    | {"max_gpus", "max_cost_per_hour", "max_power_kw", "max_racks", "stock"}
+    | {*FLEET_LIMITS, "stock"}
 )
 """Fields that ask little or nothing new of a replica: questions that differ in them share what was evaluated."""
 _MOST_FILES = 10_000

@@ -20,9 +20,9 @@ from simulator.published.worked_examples import CHINCHILLA_TOKENS_PER_PARAMETER,
 from simulator.reports.content.document import Block, Value, fraction, number, seconds, table
 from simulator.specs.model.checkpoints import DENSE, load_quality_table
 from simulator.specs.model.loading import load_model
-from simulator.specs.question.techniques import AdaptersSpec, StructureSpec, TechniquesSpec
+from simulator.specs.question.techniques import AdaptersSpec, FineTuneMethod, StructureSpec, TechniquesSpec
 from simulator.techniques.adapters import distinct_adapters
-from simulator.techniques.fine_tuning import FineTuneMethod, fine_tuning_memory
+from simulator.techniques.fine_tuning import fine_tuning_memory
 from simulator.units import GIGA, MEGA, MILLI, PETA, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 DEGREES = (1, 2, 4, 8)

@@ -394,6 +394,4 @@ def calibrate_engine(files: Sequence[str], *, served: ServedSpec, profiles: str 
 
 def _replica_text(scenario: ScenarioSpec) -> str:
     """``llama-3.1-70b on h100, tp 4``, other degrees where they are not 1."""
-    sizes = {"pp": scenario.pp_size, "dp": scenario.dp_size, "ep": scenario.ep_size, "cp": scenario.cp_size}
-    degrees = [f"tp {scenario.tp_size}", *(f"{name} {size}" for name, size in sizes.items() if size > 1)]
-    return f"{scenario.model} on {scenario.hardware}, {', '.join(degrees)}"
+    return f"{scenario.model} on {scenario.hardware}, {', '.join(scenario.parallelism.sizes)}"

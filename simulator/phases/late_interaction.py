@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from simulator.records import dataclass
 from simulator.units import BITS_PER_BYTE
 
 Interaction = Literal["single_vector", "colbert", "coil", "cross_encoder"]
-INTERACTIONS: tuple[Interaction, ...] = ("single_vector", "colbert", "coil", "cross_encoder")
+INTERACTIONS: tuple[Interaction, ...] = get_args(Interaction)
 VECTOR_SIZES: dict[Interaction, int] = {"colbert": 128, "coil": 32}
 """Numbers of a token's vector [Khattab2020] [Gao2021], from memory, verify; that of a passage is the hidden state."""
 

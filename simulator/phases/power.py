@@ -86,13 +86,11 @@ def _capped(full: Same[AcceleratorSpec], power_cap_w: float) -> AcceleratorSpec:
         )
     hardware = hardware.model_copy(update={"power_cap_w": power_cap_w})
     left = _left(hardware, fit)
-    rates = ("peak_flops_per_s", "sparse_peak_flops_per_s", "vector_flops_per_s", "library_flops_per_s")
-    slowed = {name: {dtype: left.clock * rate for dtype, rate in getattr(hardware, name).items()} for name in rates}
     paced = {
         "boost_clock_hz": left.clock * hardware.boost_clock_hz,
         "memory_bytes_per_s": left.memory_pace * hardware.memory_bytes_per_s,
     }
-    return hardware.model_copy(update={**slowed, **paced})
+    return hardware.model_copy(update={**hardware.arithmetic_at(left.clock), **paced})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,12 @@ from simulator.planner.fleet.records import Fleet, Housing, housing_of
 from simulator.planner.records import Platform
 from simulator.records import dataclass
 from simulator.specs.base import Note
-from simulator.specs.question.plan import PlanSpec
+from simulator.specs.question.plan import FLEET_LIMITS, PlanSpec
 from simulator.specs.question.plan_values import SUM_TOLERANCE, model_share
 from simulator.techniques.quality import UNCHANGED, joined, other_model_note
 
 Planner = Callable[[PlanSpec], CapacityPlan]
-_LIMITS = ("max_gpus", "max_cost_per_hour", "max_power_kw", "max_racks", "stock")
+_LIMITS = (*FLEET_LIMITS, "stock")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

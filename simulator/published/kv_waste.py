@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from functools import lru_cache
 from math import exp, inf
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -32,7 +32,7 @@ SAMPLES, TURNS = 4000, 8
 """Requests of a run, and how often at least they fill the memory."""
 ROUNDS = 20
 """Of a fixed point that gains a digit in each."""
-ALLOCATIONS: tuple[Allocation, ...] = ("max_length", "power_of_two", "oracle", "paged")
+ALLOCATIONS: tuple[Allocation, ...] = get_args(Allocation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from simulator.operators.work import Array
 from simulator.records import dataclass
 
 LayerKind = Literal["attention", "recurrent", "convolution_fft", "linear_attention"]
-LAYER_KINDS: tuple[LayerKind, ...] = ("attention", "recurrent", "convolution_fft", "linear_attention")
+LAYER_KINDS: tuple[LayerKind, ...] = get_args(LayerKind)
 
 FFT_FLOPS = 5.0
 """FLOPs of a radix-2 FFT over N log2 N [Cooley1965]."""

@@ -12,12 +12,11 @@ from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
-from simulator.specs.question.techniques import AdaptersSpec
+from simulator.specs.question.techniques import AdaptersSpec, AdapterTargets, FineTuneMethod
 from simulator.techniques.adapters import AdapterRows, check_adapters
 from simulator.techniques.applied import RowContext
 from simulator.units import BITS_PER_BYTE
 
-FineTuneMethod = Literal["full", "lora", "qlora", "adapter", "prompt_tuning", "bitfit"]
 OptimizerState = Literal["mixed", "no_master", "half", "eight_bit"]
 
 STATE_BYTES: dict[OptimizerState, float] = {
@@ -68,7 +67,7 @@ def fine_tuning_memory(
     *,
     method: FineTuneMethod = "full",
     rank: int | None = None,
-    targets: Literal["all", "attention", "mlp"] | None = None,
+    targets: AdapterTargets | None = None,
     prompt_tokens: int | None = None,
     optimizer: OptimizerState = "mixed",
     sequences: int = 1,

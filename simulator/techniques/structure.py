@@ -17,9 +17,6 @@ from simulator.specs.model import architecture as arch
 from simulator.specs.question.techniques import MlaOverride, MoeOverride, StructureSpec
 from simulator.techniques.applied import AppliedTechniques, RowContext, with_rule
 
-# Depth and width first, so that the others see the model that stays.
-ORDER = ("layers_fraction", "hidden_size", "num_key_value_heads", "mla", "sliding_window", "moe", "routing_skew")
-
 
 def structure(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedTechniques:
     """The scenario's ``structure``: a model with the overrides, or a refusal of one that changes nothing."""
@@ -27,9 +24,9 @@ def structure(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedT
     if spec is None:
         return applied
     model = applied.model
-    given = [field for field in ORDER if getattr(spec, field) is not None]
+    given = [field for field in _OVERRIDES if getattr(spec, field) is not None]
     if not given and spec.expert_imbalance is None:
-        _refuse("", "no override is given", code="no_effect", hint="one of " + ", ".join(ORDER))
+        _refuse("", "no override is given", code="no_effect", hint="one of " + ", ".join(_OVERRIDES))
     if spec.window_every is not None and spec.sliding_window is None:
         _refuse("window_every", "has no effect without sliding_window", code="ignored_option", hint="give both")
     for field in given:
@@ -245,6 +242,7 @@ def _with_width(model: arch.ModelSpec, spec: StructureSpec) -> arch.ModelSpec:
     return _over_layers(model, change).model_copy(update={"hidden_size": size})
 
 
+# Depth and width first, so that the others see the model that stays.
 _OVERRIDES: dict[str, Callable[[arch.ModelSpec, StructureSpec], arch.ModelSpec]] = {
     "layers_fraction": _with_depth,
     "hidden_size": _with_width,

@@ -148,17 +148,6 @@ class ServedDeployment:
         )
 
 
-_POLICIES = {
-    "chunked_mixed": SchedulerPolicy.CHUNKED_MIXED,
-    "max_utilization": SchedulerPolicy.MAX_UTILIZATION,
-    "guaranteed_no_evict": SchedulerPolicy.GUARANTEED_NO_EVICT,
-    "prefill_first": SchedulerPolicy.PREFILL_FIRST,
-    "prefill_first_mixed": SchedulerPolicy.PREFILL_FIRST_MIXED,
-    "static": SchedulerPolicy.CHUNKED_MIXED,
-}
-_ORDERS = {"arrival": QueueOrder.ARRIVAL, "longest_prefix": QueueOrder.LONGEST_PREFIX}
-
-
 def kv_blocks_of(deployment: Deployment, *, pool: str = "") -> int:
     """KV blocks of one replica by the memory plan; models without a growing cache have room for all sequences.
 
@@ -230,8 +219,8 @@ def scheduler_settings(
         chunked_prefill=engine.chunked_prefill,
         async_scheduling=engine.async_scheduling and not static,
         batching=Batching.STATIC if static else Batching.CONTINUOUS,
-        policy=_POLICIES[engine.scheduler],
-        queue_order=_ORDERS[engine.queue_order],
+        policy=SchedulerPolicy["CHUNKED_MIXED" if static else engine.scheduler.upper()],
+        queue_order=QueueOrder[engine.queue_order.upper()],
         replicas=replicas * parallelism.dp_size,
         ranks=1 if static or parallelism.pp_size > 1 else parallelism.ranks_in_step,
         routing=routing,

@@ -12,7 +12,7 @@ from simulator.planner.search.candidates import USUAL_DP_SIZES, USUAL_SPARSITY, 
 from simulator.planner.search.question import WIDE_SCHEMES, Question
 from simulator.records import dataclass
 from simulator.specs.model.precision import Dtype, NumberFormat, PrecisionSpec
-from simulator.specs.question.plan import NONE, STUDIES, TEXTS, PlanSpec
+from simulator.specs.question.plan import FLEET_LIMITS, NONE, STUDIES, TEXTS, PlanSpec
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.question.techniques_text import techniques_spec
 from simulator.techniques.quality import AnswerQuality, answer_quality
@@ -211,7 +211,7 @@ _CHOSEN: dict[str, Any] = {
         *("horizon", "load_profile", "weekend", "ownership", "verify", "max_quality_loss"),
     )
 }
-_LIMITS: dict[str, Any] = dict.fromkeys(("max_gpus", "max_cost_per_hour", "max_power_kw", "max_racks"))
+_LIMITS: dict[str, Any] = dict.fromkeys(FLEET_LIMITS)
 
 
 def _technique_texts(techniques: TechniquesSpec, *, texts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

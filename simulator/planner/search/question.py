@@ -45,7 +45,7 @@ from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.money.prices import PriceProfile, load_prices
-from simulator.specs.question.plan import PlanSpec, asked_tiers
+from simulator.specs.question.plan import FLEET_LIMITS, PlanSpec, asked_tiers
 from simulator.specs.question.plan_values import PLANNED_MODEL
 from simulator.techniques.quality import answer_quality
 from simulator.units import MICRO
@@ -87,8 +87,7 @@ class Question:
     def has_limits(self) -> bool:
         """Whether the whole fleet has a limit of devices, money, power or racks."""
         spec = self.spec
-        limits = (spec.max_gpus, spec.max_cost_per_hour, spec.max_power_kw, spec.max_racks)
-        return any(limit is not None for limit in limits)
+        return any(getattr(spec, limit) is not None for limit in FLEET_LIMITS)
 
 
 def _read_prices(spec: PlanSpec) -> PriceProfile:

@@ -121,18 +121,12 @@ def _curve(question: Question, sized: Sized, mixes: dict[float, RequestMix]) -> 
     return fitted_curve({scale: capacity for scale, capacity in found.items() if capacity > 0})
 
 
-_ARITHMETIC = ("peak_flops_per_s", "sparse_peak_flops_per_s", "vector_flops_per_s", "library_flops_per_s")
-
-
 def _at_speed(platform: Platform, *, compute: float, memory: float) -> Platform:
     """A platform whose arithmetic and memory are that many times as fast. Kernels are priced as shares of these peaks,
     so that this is what another MFU or MBU of theirs comes to; launches, links and the host stay."""
     hardware = platform.hardware
-    peaks: dict[str, object] = {
-        name: {dtype: rate * compute for dtype, rate in getattr(hardware, name).items()} for name in _ARITHMETIC
-    }
-    peaks["memory_bytes_per_s"] = hardware.memory_bytes_per_s * memory
-    return replace(platform, hardware=hardware.model_copy(update=peaks))
+    paced = {"memory_bytes_per_s": hardware.memory_bytes_per_s * memory}
+    return replace(platform, hardware=hardware.model_copy(update={**hardware.arithmetic_at(compute), **paced}))
 
 
 def capacities_at_speed_per_s(

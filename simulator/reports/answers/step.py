@@ -176,9 +176,7 @@ class StepAnswer(Answer):
 
     def to_text(self) -> str:
         """What ``roofcast step`` prints: a sentence with a table."""
-        document, degrees = self.to_dict(), self.step.deployment.parallelism
-        others = {"pp": degrees.pp_size, "dp": degrees.dp_size, "ep": degrees.ep_size, "cp": degrees.cp_size}
-        shape = [f"tp {degrees.tp_size}", *(f"{name} {size}" for name, size in others.items() if size > 1)]
+        document, shape = self.to_dict(), self.step.deployment.parallelism.sizes
         between = range_text(document["interval"]["step_s"], seconds_text)
         lines = [
             *([_too_large(document, self.step)] if self._is_too_large else []),

@@ -49,6 +49,12 @@ class ParallelismSpec(Spec):
         """``PP2``, ``DP4``: those of ``degrees`` (pp, dp, ep, cp) that are above one."""
         return tuple(f"{name.upper()}{size}" for name in degrees if (size := getattr(self, f"{name}_size")) > 1)
 
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """``tp 4``, ``pp 2``: the first always, the others where they are above one."""
+        others = ((name, getattr(self, f"{name}_size")) for name in ("pp", "dp", "ep", "cp"))
+        return (f"tp {self.tp_size}", *(f"{name} {size}" for name, size in others if size > 1))
+
 
 PoolName = Literal["prefill", "decode"]
 TransferOrder = Literal["after_prefill", "layer_wise"]

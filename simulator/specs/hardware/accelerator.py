@@ -105,6 +105,11 @@ class AcceleratorSpec(Spec):
         """The most that it draws [W]."""
         return self.power_cap_w or self.tdp_w
 
+    def arithmetic_at(self, speed: float) -> dict[str, dict[Dtype, float]]:
+        """Its arithmetic rates, by field, where it works that many times as fast [FLOP/s]."""
+        rates = ("peak_flops_per_s", "sparse_peak_flops_per_s", "vector_flops_per_s", "library_flops_per_s")
+        return {name: {dtype: speed * rate for dtype, rate in getattr(self, name).items()} for name in rates}
+
     @property
     def only_when_named(self) -> str:
         """Why a search over all accelerators leaves this one out ("announced", "desktop", "consumer-card"), or ""."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from simulator.specs.base import Note
 from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.fields import LARGEST_SIZE, Fields
-from simulator.specs.model.architecture import AttentionSpec, FeedForward, LayerSpec, MlpSpec, ModelSpec, MoeSpec
+from simulator.specs.model.architecture import AttentionSpec, FeedForward, LayerSpec, MlpSpec, ModelSpec, MoeSpec, Norm
 
 MLP_RATIO = 4  # MptConfig and FalconConfig
 OPT_POSITION_OFFSET = 2  # OPTLearnedPositionalEmbedding keeps two rows before position 0
@@ -36,7 +36,7 @@ def read_opt(fields: Fields) -> ModelSpec:
     if trunk.max_position_embeddings is None:
         raise fields.refusal("max_position_embeddings", "is missing: OPT stores one learned row per position")
     biased = fields.flag("enable_bias", default=True)
-    norm: usual.Norm = "layer" if fields.flag("layer_norm_elementwise_affine", default=True) else "none_affine"
+    norm: Norm = "layer" if fields.flag("layer_norm_elementwise_affine", default=True) else "none_affine"
     before = fields.flag("do_layer_norm_before", default=True)
     removed = fields.flag("_remove_final_layer_norm", default=False)
     attention = usual.read_heads(fields)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from simulator.records import dataclass
 from simulator.specs.base import Note
@@ -265,15 +264,12 @@ def prediction_layers(fields: Fields) -> int:
     return max(fields.count(name) for name in _PREDICTION_LAYERS)
 
 
-Norm = Literal["rms", "layer", "layer_no_bias", "none_affine"]
-
-
 def decoder(
     fields: Fields,
     *,
     trunk: Trunk,
     layers: Sequence[arch.LayerSpec],
-    norm: Norm = "rms",
+    norm: arch.Norm = "rms",
     tie_default: bool = False,
     lm_head_bias: bool = False,
     position_embeddings: int = 0,
@@ -317,7 +313,7 @@ def stack(
     norms: int = 2,
     extra_parameters: int = 0,
     summed_once: bool = False,
-    norm: Norm = "rms",
+    norm: arch.Norm = "rms",
     tie_default: bool = False,
     lm_head_bias: bool = False,
     notes: tuple[Note, ...] = (),

@@ -8,7 +8,7 @@ from pydantic import Field
 from simulator.specs.base import Spec, validate
 from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.model.architecture import AttentionSpec, FeedForward, MlpSpec, ModelSpec, OutputGate
+from simulator.specs.model.architecture import AttentionSpec, FeedForward, MlpSpec, ModelSpec, Norm, OutputGate, QkNorm
 
 
 class Flag(Spec):
@@ -84,7 +84,7 @@ class DecoderLayout(Spec):
     o_bias: Switch = False
     mlp_bias: Switch = False
     lm_head_bias: Switch = False
-    qk_norm: Literal["none", "head", "each_head", "full"] = "none"
+    qk_norm: QkNorm = "none"
     normed_if: Switch = True
     qk_norm_bias: bool = False
     rotary: bool = True
@@ -97,7 +97,7 @@ class DecoderLayout(Spec):
     window: int | None = None
     norms: int = 2
     parallel: Switch = False
-    norm: usual.Norm = "rms"
+    norm: Norm = "rms"
     extra_parameters: int = 0
     learned_positions: bool = False
     embedding_norm: bool = False

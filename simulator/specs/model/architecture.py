@@ -8,6 +8,8 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from simulator.specs.base import Note, Spec
 from simulator.specs.model.precision import Dtype
 
+Norm = Literal["rms", "layer", "layer_no_bias", "none_affine"]
+QkNorm = Literal["none", "head", "each_head", "full"]
 OutputGate = Literal["none", "elementwise", "headwise"]
 
 
@@ -60,7 +62,7 @@ class AttentionSpec(Spec):
     qkv_bias: bool = False
     k_bias: bool = True
     o_bias: bool = False
-    qk_norm: Literal["none", "head", "each_head", "full"] = "none"
+    qk_norm: QkNorm = "none"
     qk_norm_bias: bool = False
     rotary: bool = True
     output_gate: OutputGate = "none"
@@ -287,7 +289,6 @@ class ProjectionSpec(Spec):
 
 class PicturesSpec(Spec):
     """Pictures in the prompts of a question, never part of a checkpoint.
-
     per_prompt_token : pictures, or tiles, over tokens of a prompt; patches : of one; tokens : that the model sees of it
     """
 
@@ -328,14 +329,14 @@ _CLASS_WORDS = {"mla": "MLA", "compressed": "compressed attention", **dict.fromk
 class ModelSpec(Spec):
     """A language model.
 
-    ``layers`` holds the distinct blocks, ``layer_order`` which of them stands at each depth.
-    ``position_embeddings`` and ``token_types`` count learned embedding rows. ``head_hidden_parameters`` are the
-    weights of a transform before the LM head, ``extra_parameters`` those of parts that no token passes (audio towers,
-    transforms of embeddings), stored and never multiplied. ``num_nextn_predict_layers`` count in no figure unless they
-    draft (speculation ``mtp``). ``top_p`` is the nucleus that generation_config.json recommends to draw tokens from, 1
-    where none is known. ``assumption`` says what was taken from the name of a checkpoint alone. ``name`` is what was
-    asked for, ``profile`` the built-in configuration that it shares, ``checkpoint`` what an engine loads; of a
-    configuration of one's own these two are empty.
+    ``layers`` holds the distinct blocks, ``layer_order`` which of them stands at each depth. ``position_embeddings``
+    and ``token_types`` count learned embedding rows. ``head_hidden_parameters`` are the weights of a transform before
+    the LM head, ``extra_parameters`` those of parts that no token passes (audio towers, transforms of embeddings),
+    stored and never multiplied. ``num_nextn_predict_layers`` count in no figure unless they draft (speculation
+    ``mtp``). ``top_p`` is the nucleus that generation_config.json recommends to draw tokens from, 1 where none is
+    known. ``assumption`` says what was taken from the name of a checkpoint alone. ``name`` is what was asked for,
+    ``profile`` the built-in configuration that it shares, ``checkpoint`` what an engine loads; of a configuration of
+    one's own these two are empty.
     """
 
     name: str
@@ -351,7 +352,7 @@ class ModelSpec(Spec):
     vision: VisionSpec | None = None
     hyper_connections: HyperConnectionSpec | None = None
     tie_word_embeddings: bool = False
-    norm: Literal["rms", "layer", "layer_no_bias", "none_affine"] = "rms"
+    norm: Norm = "rms"
     final_norm: bool = True
     embedding_norm: bool = False
     position_embeddings: NonNegativeInt = 0
@@ -380,8 +381,7 @@ class ModelSpec(Spec):
     def model_class(self) -> str:
         """What its layers are made of: dense or MoE, then latent or compressed attention, recurrence."""
         kinds = {part.kind for layer in self.layers for part in (layer.mixer, *layer.feed_forward) if part is not None}
-        words = ["MoE" if "moe" in kinds else "dense"]
-        words += [word for kind, word in _CLASS_WORDS.items() if kind in kinds]
+        words = ["MoE" if "moe" in kinds else "dense", *(word for kind, word in _CLASS_WORDS.items() if kind in kinds)]
         return ", ".join(dict.fromkeys(words))
 
     @cached_property

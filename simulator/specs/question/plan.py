@@ -47,6 +47,7 @@ _NEEDS: Mapping[str, str] = {
     "kv_tiers": "trace",
 }
 """By option, what it changes nothing without; a horizon also says how long commitments may be."""
+FLEET_LIMITS = ("max_gpus", "max_cost_per_hour", "max_power_kw", "max_racks")
 NONE = "none"
 """The text that compares with the technique left out."""
 _LISTS = (

@@ -9,6 +9,8 @@ from simulator.specs.base import Spec, open_field
 from simulator.units import percent_text
 
 AdapterMethod = Literal["lora", "adapter", "prompt_tuning", "bitfit", "qlora"]
+FineTuneMethod = AdapterMethod | Literal["full"]
+AdapterTargets = Literal["all", "attention", "mlp"]
 Task = Literal["chat", "code", "math", "science", "finance"]
 """Kinds of text, of which guesses are accepted more or less often."""
 
@@ -25,7 +27,7 @@ class AdaptersSpec(Spec):
     rank: PositiveInt | None = None
     count: PositiveInt = 1
     merged: bool = False
-    targets: Literal["all", "attention", "mlp"] | None = None
+    targets: AdapterTargets | None = None
     prompt_tokens: PositiveInt | None = None
 
 

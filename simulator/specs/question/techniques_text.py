@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from simulator.errors import Option, RoofcastError, ignored_option
 from simulator.records import dataclass
 from simulator.specs.base import validate
 from simulator.specs.question.technique_words import PLACE, SPELLINGS, technique_value
-from simulator.specs.question.techniques import AdaptersSpec, TechniquesSpec
+from simulator.specs.question.techniques import AdaptersSpec, FineTuneMethod, TechniquesSpec
 
 
 def techniques_spec(given: Mapping[str, str | bool | None]) -> TechniquesSpec:
@@ -46,7 +45,7 @@ class FineTuneText:
     """One method as written; ``adapters`` is None where every weight is trained."""
 
     text: str
-    method: Literal["full", "lora", "qlora", "adapter", "prompt_tuning", "bitfit"]
+    method: FineTuneMethod
     adapters: AdaptersSpec | None
 
 

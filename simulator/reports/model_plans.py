@@ -55,7 +55,9 @@ class ModelPlansAnswer(Answer):
         item, plan = min(priced or found.planned, key=lambda pair: pair[1].best.cost.per_hour or pair[1].best.devices)
         rate = rate_text(plan.demand.planned_rate_per_s, "requests")
         hourly = price_text(plan.best.cost.per_hour, self.currency)
-        return f"{item.name} is the cheapest of {len(found.members)}: {hourly}/h for {rate}"
+        alike = [other.name for other, its in priced if its.best.cost.per_hour == plan.best.cost.per_hour]
+        claim = f"{' and '.join(alike)} cost the same, the least" if len(alike) > 1 else f"{item.name} is the cheapest"
+        return f"{claim} of {len(found.members)}: {hourly}/h for {rate}"
 
     def warnings(self) -> tuple[str, ...]:
         """What each plan warns of, by model."""

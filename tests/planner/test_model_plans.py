@@ -34,7 +34,9 @@ def test_steps_go_down_whatever_order_was_given() -> None:
     (step,) = plan_models([SMALL, LARGE], FIELDS).found.steps
     assert (step.before.model, step.after.model) == (LARGE, SMALL)
     # Both fill one server: of equal cost the larger model stands first.
-    (step,) = plan_models([SMALL, LARGE], {**FIELDS, "rate_per_s": 10.0}).found.steps
+    answer = plan_models([SMALL, LARGE], {**FIELDS, "rate_per_s": 10.0})
+    (step,) = answer.found.steps
+    assert answer["answer"].startswith(f"{SMALL} and {LARGE} cost the same, the least of 2: $")
     assert (step.before.model, step.after.model) == (LARGE, SMALL)
 
 

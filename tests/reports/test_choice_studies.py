@@ -17,6 +17,7 @@ from simulator.reports.decide.decision import decision_content, lead_text
 from simulator.reports.decide.summary import summary_section
 from simulator.reports.plan_text import plan_text
 from simulator.reports.report import STUDIES, build_report, choice_blocks
+from simulator.reports.sections.options import pareto_chart, plan_options_chart
 from simulator.reports.sections.resilience import cases_blocks
 from simulator.reports.sections.stock import stock_money_blocks
 from simulator.reports.studies import gather, named_parts, of_each
@@ -213,3 +214,17 @@ def test_what_several_fleets_say_stands_under_their_names_with_keys_of_its_own()
     assert heads[0] == kept, "a part of a server"
     assert heads[1].startswith(f"{new} (")
     assert [block.key for block in blocks if isinstance(block, Table)] == ["degraded_cases_1", "degraded_cases_2"]
+
+
+def test_the_chosen_fleet_is_called_the_cheapest_only_where_it_is() -> None:
+    found = plan()
+    for factor, said in (
+        (1.5, "the cheapest of"),
+        (1.0, "one of the cheapest of"),
+        (0.9, "chosen before cheaper ones"),
+    ):
+        cost = replace(found.best.cost, per_hour=factor * found.best.cost.per_hour)
+        beside = replace(found, alternatives=(replace(found.best, cost=cost),))
+        for chart in (pareto_chart(beside), plan_options_chart(beside)):
+            assert f"{found.best.hardware} is {said}" in chart.title
+            assert "2 priced options" in chart.title

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from simulator.errors import ProfileError
@@ -210,6 +211,15 @@ def length_split_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
     return (doc.table("pools", "Short and long prompts on fleets of their own", heads, rows, note=note),)
 
 
+def _claim(best: Fleet, fleets: Sequence[Fleet]) -> str:
+    """What the chosen one of ``fleets`` is by its bill: the least, as little as another, or more than unsure ones."""
+    bills = [fleet.cost.per_hour or fleet.devices for fleet in fleets if fleet is not best]
+    own = best.cost.per_hour or best.devices
+    if own > min(bills, default=own):
+        return "chosen before cheaper ones on kernels nobody measured, of"
+    return "one of the cheapest of" if own in bills else "the cheapest of"
+
+
 def pareto_chart(plan: CapacityPlan) -> Chart:
     """Every option by TTFT p95 (spares down) and cost an hour; what nothing beats in both is joined."""
     fleets = [fleet for fleet in plan.fleets if fleet.cost.per_hour is not None]
@@ -228,7 +238,7 @@ def pareto_chart(plan: CapacityPlan) -> Chart:
         series.insert(0, joined)
     return Chart(
         key="pareto",
-        title=f"{plan.best.hardware} is the cheapest of {len(fleets)} priced options",
+        title=f"{plan.best.hardware} is {_claim(plan.best, fleets)} {len(fleets)} priced options",
         x=Axis(title="TTFT p95, spares down", unit="s"),
         y=Axis(title="Cost", unit=f"{plan.best.cost.currency}/h", low=0.0, high=with_room(highest)),
         series=tuple(item for item in series if item.x),
@@ -245,9 +255,10 @@ def _points(name: str, fleets: list[Fleet], *, color: int) -> Series:
 
 def plan_options_chart(plan: CapacityPlan) -> Chart:
     """Rent per month of each accelerator's best fleet, the chosen first [thousands]; devices without prices."""
-    fleets = [fleet for fleet in plan.fleets if fleet.cost.per_month is not None][:_CHARTED]
-    priced = bool(fleets)
-    fleets = fleets or list(plan.fleets[:_CHARTED])
+    found = [fleet for fleet in plan.fleets if fleet.cost.per_month is not None]
+    priced = bool(found)
+    found = found or list(plan.fleets)
+    fleets = found[:_CHARTED]
     currency = plan.best.cost.currency
     values = [(fleet.cost.per_month or 0.0) / KILO if priced else float(fleet.devices) for fleet in fleets]
     lows, highs = zip(*map(Fleet.ends_of, fleets, values), strict=True)
@@ -265,12 +276,11 @@ def plan_options_chart(plan: CapacityPlan) -> Chart:
     )
     return Chart(
         key="plan_options",
-        title=f"{fleets[0].hardware} carries this demand for the least",
+        title=f"{fleets[0].hardware} is {_claim(fleets[0], found)} {len(found)} {'priced ' * priced}options",
         x=Axis(title="", categories=names),
         y=y,
         series=(bars,),
-        caption="Best setup of each accelerator, spares and whole servers included; "
-        f"prices {terms_text(plan.best.cost.terms)}. Whiskers: 80 % interval.",
+        caption="Best setup of each accelerator, spares and whole servers included. Whiskers: 80 % interval.",
     )
 
 

@@ -121,13 +121,14 @@ class PipelineRounds:
         """A step with a share of all sequences and so many tokens of prompts: alone, and of one stage [s]."""
         place = share * (len(self.times_s) - 1)
         low = np.minimum(place.astype(np.intp), len(self.times_s) - 2)
-        each, between = np.arange(share.shape[1]), (place - low)[:, :, None]
-        step_s = self.times_s[low, each] + between * self.times_rise_s[low, each]
+        at, between = low * share.shape[1] + np.arange(share.shape[1]), (place - low)[:, :, None]
+        times_s, rises_s = (each.reshape(-1, 2).take(at, axis=0) for each in (self.times_s, self.times_rise_s))
+        step_s = times_s + between * rises_s
         if self.apart:
             step_s = step_s * (tokens == 0)[:, :, None]
-        held = np.clip(tokens[:, None] - self.tokens[:-1], 0.0, self.pieces)
-        alone_s, stage_s = np.moveaxis(step_s + np.einsum("rpb,pbk->rbk", held, self.rises_s), -1, 0)
-        return alone_s, stage_s
+        held = np.minimum(np.maximum(tokens[:, None] - self.tokens[:-1], 0.0), self.pieces)
+        step_s += np.einsum("rpb,pbk->rbk", held, self.rises_s)
+        return step_s[..., 0], step_s[..., 1]
 
 
 def pipeline(

@@ -26,6 +26,7 @@ from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.measured.kernel_times import MeasuredKernel
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
+from simulator.techniques.structure import with_routing_skew
 from simulator.units import BITS_PER_BYTE
 
 # 4-bit weights in groups of 128 with a 16-bit scale and a 16-bit zero point each, as the harness packs them.
@@ -204,11 +205,14 @@ def whole_seconds(
     """Predicted time of each row of one model and format: so many equal layers, with embedding and LM head where it is
     a whole model [s].
 
-    Valid for models of one kind of layer. Leaves out the host and what lies between two kernels of a graph.
+    Valid for models of one kind of layer. Leaves out the host and what lies between two kernels of a graph. The harness
+    draws each token's experts by themselves, with a noise of four times what its random router tells: they are priced
+    as evenly chosen, not as a trained model's.
 
     Reference: [Williams2009]
     """
     step, weights = _step(rows), WEIGHTS[rows[0].format]
+    model = with_routing_skew(model, 0.0)
     one, two = (
         _seconds(model, layers=layers, weights=weights, fused=fused, step=step, kernels=kernels) for layers in (1, 2)
     )

@@ -189,10 +189,15 @@ def _experts(block: arch.FeedForward, moe: MoeOverride) -> arch.FeedForward:
 def _with_skew(model: arch.ModelSpec, spec: StructureSpec) -> arch.ModelSpec:
     if not model.has_experts:
         _refuse("routing_skew", f"{model.name} has no experts", code="no_effect", hint="leave it out")
+    return with_routing_skew(model, spec.routing_skew)
+
+
+def with_routing_skew(model: arch.ModelSpec, skew: float | None) -> arch.ModelSpec:
+    """The model with its experts chosen so unevenly, 0 for evenly; one without experts as it is."""
 
     def change(layer: arch.LayerSpec) -> arch.LayerSpec:
         blocks = tuple(
-            block.model_copy(update={"routing_skew": spec.routing_skew}) if isinstance(block, arch.MoeSpec) else block
+            block.model_copy(update={"routing_skew": skew}) if isinstance(block, arch.MoeSpec) else block
             for block in layer.feed_forward
         )
         return layer.model_copy(update={"feed_forward": blocks})

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from simulator.fitting.kernel_calibration import calibrate_kernels
-from simulator.fitting.measured_work import whole_errors, whole_rows
+from simulator.fitting.measured_work import model_of, whole_errors, whole_rows
 from simulator.kernels.library import kernel_library
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
+from simulator.techniques.structure import with_routing_skew
 from validation.end_to_end.visits import (
     FITTED,
     H100,
@@ -50,6 +51,15 @@ def test_steps_that_no_fit_saw_are_closer_with_fits_of_their_kernels() -> None:
     assert means[1] < 0.8 * means[0]
     assert means[1] < 0.11
     assert max(item.mean for item in errors[1]) < 0.18
+
+
+def test_steps_of_the_harness_are_priced_as_its_random_router_chooses() -> None:
+    """Whatever skew the model's own router is known for."""
+    kernels = kernel_library(load_hardware("h200"), library="torch")
+    rows = [row for row in whole_rows(H200.rows()) if load_model(model_of(row)).has_experts]
+    skewed = whole_errors(rows, models=lambda name: with_routing_skew(load_model(name), 1.4), kernels=kernels)
+    assert rows
+    assert skewed == whole_errors(rows, models=load_model, kernels=kernels)
 
 
 def test_fits_carried_to_a_sibling_are_the_same_shares_of_its_own_peaks() -> None:

@@ -15,8 +15,8 @@ from simulator.kernels.attention.cases import AttentionCases, attention_machine
 from simulator.kernels.correction import lattice_of, log_correction, shape_confidence
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration
-from validation.fit.attention import groups_of
-from validation.fit.attention_models import MODELS, prepared
+from validation.fit.kernels.attention import groups_of
+from validation.fit.kernels.attention_models import MODELS, prepared
 from validation.silicon.attention_tables import FORMATS, KernelRows
 from validation.silicon.tables import SYSTEMS, tables_root
 

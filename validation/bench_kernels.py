@@ -22,8 +22,8 @@ from simulator.operators.work import MatmulFormat
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration
 from simulator.units import BITS_PER_BYTE
-from validation.fit import gemm, moe, moe_rows
 from validation.fit.corrected import Predicted
+from validation.fit.kernels import gemm, moe, moe_rows
 from validation.silicon.formats import EXPERT_FORMATS, GEMM_FORMATS
 from validation.silicon.tables import SYSTEMS, Table, load_table, tables_root
 

@@ -20,12 +20,12 @@ from simulator.reports.answers.today import COLUMNS, score_row
 from simulator.specs.measured.scores import kernel_scores, today_scores
 from simulator.specs.measured.validation_rows import ValidationRow
 from validation.commands import exit_code_of
+from validation.end_to_end.measured.sources import TABLES, load_source
 from validation.end_to_end.score import markdown_table, predict, scores
-from validation.end_to_end.sources import TABLES, load_source
 from validation.end_to_end.visits import visits_tables
 from validation.end_to_end.vllm_visit import vllm_table
 from validation.facts.summary import readme_line
-from validation.fit.serve_spread import serving_table
+from validation.fit.runs.serve_spread import serving_table
 from validation.writing import write_whole
 
 PLAN_COMMAND = ("-m", "simulator.cli.plan_capacity", "--rps", "1000", "--model", "llama-3.1-70b", "--output", "md")

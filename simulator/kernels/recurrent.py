@@ -31,7 +31,7 @@ SHARED: dict[str, float] = {"start_cycles": 0.0, "scratch": 4.0, "l2_speedup": 2
 LEAST_CHUNK, WAVE_QUANTISATION = 0.5, 0.3
 """What tables do not tell: the first two of a step of one token, the others of prompts, and of both how full a scan's
 last wave and last chunk are. Medians of fits that had them free, half of which stood at a bound. With them fixed, and
-one scan a unit, accelerators left out err less than before (validation/fit/recurrent.py)."""
+one scan a unit, accelerators left out err less than before (validation/fit/kernels/recurrent.py)."""
 
 VARIANT_LOG_SIGMA = 0.35
 """Added spread where the fit of another kind of recurrence is used instead (Mamba's scan is not measured); an

@@ -259,8 +259,8 @@ def _widens(work: Work) -> bool:
     return work.shape.format.weight_bits < BITS[work.shape.format.math]
 
 
-# Where nothing is calibrated: medians of the fits on eight NVIDIA GPUs (validation/fit/elementwise.py, vllm tables),
-# and the largest error among them for kernels that the fit did not see.
+# Where nothing is calibrated: medians of the fits on eight NVIDIA GPUs (validation/fit/kernels/elementwise.py, vllm
+# tables), and the largest error among them for kernels that the fit did not see.
 ASSUMED_PARAMETERS: Mapping[str, float] = {
     "launch_s": 2.2 * MICRO,
     "memory_fraction": 0.85,

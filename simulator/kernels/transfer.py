@@ -38,7 +38,7 @@ OTHER_MEMORY_DISTANCE = 1.0
 OCTAVE_DISTANCE = 0.5
 """An octave of ridge point against a generation: H100 -> A100 (0.95 octaves) errs no more than H100 -> B200 (none)."""
 
-# Links: all-reduce fits of one accelerator on another's link, validation/fit/collective_transfer.py on 2026-11-21:
+# Links: all-reduce fits of one accelerator on another's, validation/fit/links/collective_transfer.py on 2026-11-21:
 # H100 -> H200 0.04 at distance 0, A100 -> H100 0.19 (NCCL 0.33) at 1.6, H100 -> B200 0.38 at 2, H100 -> RTX PRO over
 # PCIe 0.8 at 5.8, B200 -> RTX PRO 0.6 at 6.8. Kinds that nobody measured are placed as PCIe is.
 LINK_DISTANCE = np.array([0.0, 1.6, 2.0, 3.0, 6.0])

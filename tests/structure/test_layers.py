@@ -259,7 +259,7 @@ def test_rooms_look_one_way(floor: str) -> None:
 
 def test_no_folder_is_crowded() -> None:
     modules: dict[str, int] = defaultdict(int)
-    for path in (*(ROOT / "simulator").rglob("*.py"), *(ROOT / "app").rglob("*.py")):
+    for path in SOURCES:
         modules[path.parent.relative_to(ROOT).as_posix()] += path.name != "__init__.py"
     assert {folder for folder, count in modules.items() if count > MODULES_PER_FOLDER} == set()
 

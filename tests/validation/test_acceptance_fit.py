@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simulator.techniques.speculation.acceptance import mean_tokens
-from validation.fit.acceptance import STEPS, TRIED, accepted_lengths, errors_at, own_rate, rates_of
+from validation.fit.runs.acceptance import STEPS, TRIED, accepted_lengths, errors_at, own_rate, rates_of
 
 NOTES = "date=2025-12-23; dataset={}; draft={}; num_steps={} topk={} num_draft_tokens=4; TRAP"
 

@@ -12,8 +12,8 @@ from simulator.fitting.kernel_fits import fit_error, interval_sigma
 from simulator.kernels.correction import lattice_of, log_correction
 from simulator.specs.hardware.calibration import CORRECTION_STEP, LatticeSpec, calibration_name, load_arrays
 from validation.fit.files import lattice_arrays, packed
+from validation.fit.kernels.moe_rows import power_law_distinct
 from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
-from validation.fit.moe_rows import power_law_distinct
 from validation.fit.physics import Bound, fit_parameters, stratified_sample
 from validation.fit.residuals import regime_sigmas
 

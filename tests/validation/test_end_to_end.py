@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from validation.end_to_end.runs import gather
+from validation.end_to_end.measured.runs import gather
+from validation.end_to_end.measured.sources import splitwise
 from validation.end_to_end.score import Prediction, markdown_table, predict, scores
-from validation.end_to_end.sources import splitwise
 from validation.readme import replaced
 
 # splitwise-sim data/perf_model.csv, commit 8f99e7dc: llama2-70b, A100, TP 8, batch 1, 512 prompt and 128 output tokens.

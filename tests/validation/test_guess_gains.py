@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from validation.end_to_end.guess_gains import TPOT, break_even, gains_table, guess_gains
-from validation.end_to_end.inferencex import TodayRun
-from validation.end_to_end.runs import MeasuredRun
+from validation.end_to_end.measured.inferencex import TodayRun
+from validation.end_to_end.measured.runs import MeasuredRun
 
 SCENARIO = {
     "id": "x",

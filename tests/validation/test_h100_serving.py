@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validation.end_to_end.h100_serving import CHAT_PROMPT_TOKENS, SHAREGPT_CV, gpustack, mlenergy
+from validation.end_to_end.measured.h100_serving import CHAT_PROMPT_TOKENS, SHAREGPT_CV, gpustack, mlenergy
 
 NOTES = "date=2026-01-06; label=; sub={sub}; profile=; dp=; requests=500; cmd: {command}; TRAP all requests at once"
 

@@ -10,7 +10,7 @@ from simulator.errors import RoofcastError
 from simulator.specs.base import validate
 from simulator.specs.question.scenario import ScenarioSpec
 from validation.end_to_end.__main__ import main
-from validation.end_to_end.inferencex import TodayRun, load_disaggregated, load_inferencex
+from validation.end_to_end.measured.inferencex import TodayRun, load_disaggregated, load_inferencex
 from validation.end_to_end.today import thinned, without_recipe
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"

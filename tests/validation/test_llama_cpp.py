@@ -18,8 +18,8 @@ from simulator.specs.engine.engine import EngineSpec, load_engine
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.scenario import ScenarioSpec
-from validation.end_to_end.sources import argonne, argonne_llama_cpp, load_source
-from validation.fit.static_engines import QUESTIONS, cases, left_out_errors
+from validation.end_to_end.measured.sources import argonne, argonne_llama_cpp, load_source
+from validation.fit.runs.static_engines import QUESTIONS, cases, left_out_errors
 
 RUNS = load_source("llama.cpp", Path())
 BAR = 0.15

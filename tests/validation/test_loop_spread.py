@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from validation.end_to_end.inferencex import TodayRun
-from validation.end_to_end.runs import MeasuredRun
-from validation.fit.loop_spread import LEFT_OUT, LoopResidual, held, inside_by_name, residuals
+from validation.end_to_end.measured.inferencex import TodayRun
+from validation.end_to_end.measured.runs import MeasuredRun
+from validation.fit.runs.loop_spread import LEFT_OUT, LoopResidual, held, inside_by_name, residuals
 
 SCENARIO = {
     "id": "a-loop",

@@ -9,8 +9,15 @@ import pytest
 
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import load_calibration
-from validation.fit.moe import bounds_on, search_bounds
-from validation.fit.moe_rows import KernelGroup, busiest_rank_load, exchanged_group, kernel_groups, moe_rows, table_of
+from validation.fit.kernels.moe import bounds_on, search_bounds
+from validation.fit.kernels.moe_rows import (
+    KernelGroup,
+    busiest_rank_load,
+    exchanged_group,
+    kernel_groups,
+    moe_rows,
+    table_of,
+)
 from validation.silicon.formats import EXPERT_FORMATS
 from validation.silicon.tables import Table
 

@@ -12,9 +12,9 @@ from simulator.specs.model.architecture import MoeSpec
 from simulator.specs.model.fitted import routing_skew
 from simulator.specs.model.loading import load_model
 from validation.end_to_end.__main__ import main
-from validation.end_to_end.inferencex import load_inferencex
+from validation.end_to_end.measured.inferencex import load_inferencex
 from validation.end_to_end.steps import Loop, StepParts, loop_parts, loops, predicted_seconds, step_parts, steps_table
-from validation.fit.routing import with_skew
+from validation.fit.runs.routing import with_skew
 
 COLUMNS = "hardware,n_gpus,model,engine,weight_dtype,tp,ep,batch_or_concurrency,isl,osl,metric,value,notes"
 EXPERTS = "openai/gpt-oss-120b"

@@ -14,9 +14,10 @@ from simulator.specs.base import read_yaml, validate
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit, LatticeSpec, StoredArrays
 from simulator.specs.model.precision import Dtype
-from validation.fit import gemm, three_parameter
+from validation.fit import three_parameter
 from validation.fit.corrected import Fitted, Predicted, box_of, kept_fits, lattice_nodes, rounded, scored, write_fits
 from validation.fit.files import packed, packed_corrections
+from validation.fit.kernels import gemm
 from validation.fit.residuals import NOT_SCORED
 from validation.silicon.formats import EXPERT_FORMATS, GEMM_FORMATS, PRODUCT_FORMATS
 

@@ -1,4 +1,4 @@
-"""``validation.fit.tpu_kernels`` and what it ships: times of one v6e chip, and what stays other vendors' matter."""
+"""``validation.fit.kernels.tpu_kernels`` and what it ships: times of one v6e chip; what stays other vendors' matter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
-from validation.fit.tpu_kernels import TOKENS, product_fit, product_rows
+from validation.fit.kernels.tpu_kernels import TOKENS, product_fit, product_rows
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from pathlib import Path
 from simulator.errors import RoofcastError
 from validation.commands import exit_code_of
 from validation.end_to_end.guess_gains import gains_table, guess_gains
-from validation.end_to_end.inferencex import MODES, TodayRun, load_disaggregated, load_inferencex
+from validation.end_to_end.measured.inferencex import MODES, TodayRun, load_disaggregated, load_inferencex
+from validation.end_to_end.measured.sources import ALL_TABLES, TABLES, load_source, scenario_lines
 from validation.end_to_end.score import markdown_table, predict, scores
-from validation.end_to_end.sources import ALL_TABLES, TABLES, load_source, scenario_lines
 from validation.end_to_end.speedups import SOURCES as GAIN_SOURCES
 from validation.end_to_end.speedups import speedup_table, speedups
 from validation.end_to_end.steps import groups_table, loop_parts, loops, steps_table

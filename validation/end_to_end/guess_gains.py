@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from simulator.units import percent_text
-from validation.end_to_end.inferencex import TodayRun
+from validation.end_to_end.measured.inferencex import TodayRun
 from validation.end_to_end.score import predict
 
 TPOT = "tpot_p50_s"

@@ -14,7 +14,7 @@ from simulator.specs.base import validate
 from simulator.specs.measured.scores import EndToEndScore, end_to_end_scores
 from simulator.specs.measured.validation_rows import Predicted
 from simulator.specs.question.scenario import ScenarioSpec
-from validation.end_to_end.runs import MeasuredRun
+from validation.end_to_end.measured.runs import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

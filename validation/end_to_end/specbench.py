@@ -28,7 +28,7 @@ from simulator.published.speculation import (
 from simulator.specs.model.fitted import Bookkeeping, speculation_table
 from simulator.units import MILLI
 from validation.commands import exit_code_of
-from validation.end_to_end.runs import read_rows
+from validation.end_to_end.measured.runs import read_rows
 
 FILE = "specbench_vicuna7b.csv"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from validation.end_to_end.runs import MeasuredRun
+from validation.end_to_end.measured.runs import MeasuredRun
 from validation.end_to_end.score import Prediction, predict
 
 PLAIN_WEIGHTS = ("bf16", "fp16")

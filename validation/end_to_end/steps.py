@@ -30,7 +30,7 @@ from simulator.phases.step import estimate_step
 from simulator.specs.base import validate
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.units import KILO, MICRO, MILLI
-from validation.end_to_end.inferencex import RANGE_RATIO, TodayRun
+from validation.end_to_end.measured.inferencex import RANGE_RATIO, TodayRun
 
 Array = NDArray[np.float64]
 LEAST_RUNS = 6

@@ -32,9 +32,9 @@ from simulator.specs.measured.validation_rows import (
     validation_heading,
 )
 from validation.commands import exit_code_of
-from validation.end_to_end.inferencex import MODES, load_disaggregated, load_inferencex
-from validation.end_to_end.serving import METRICS, deployment_of, load_serving, predicted_stages, stage_metric
-from validation.end_to_end.sources import TABLES, load_source
+from validation.end_to_end.measured.inferencex import MODES, load_disaggregated, load_inferencex
+from validation.end_to_end.measured.serving import METRICS, deployment_of, load_serving, predicted_stages, stage_metric
+from validation.end_to_end.measured.sources import TABLES, load_source
 from validation.end_to_end.today import thinned
 from validation.writing import write_whole
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.units import percent_text
-from validation.end_to_end.inferencex import TodayRun
+from validation.end_to_end.measured.inferencex import TodayRun
 from validation.end_to_end.score import Prediction, predict
 
 

@@ -139,7 +139,7 @@ def write_engine_fits(
 def vendor_source(vendor: str, *, note: str) -> Source:
     """What engines were fitted to on a vendor's accelerators."""
     return Source(
-        source=f"InferenceX (database dump of 2026-07-20), closed loops on {vendor}; validation/fit/vendor_engines.py",
+        source=f"InferenceX (database dump of 2026-07-20), loops on {vendor}; validation/fit/runs/vendor_engines.py",
         date=datetime.now(UTC).date().isoformat(),
         note=note,
     )

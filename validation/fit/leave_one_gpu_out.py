@@ -32,9 +32,9 @@ from simulator.specs.hardware.calibration import (
     load_arrays,
     load_calibration,
 )
-from validation.fit import gemm
-from validation.fit.attention_models import MODELS, prepared
 from validation.fit.files import HEADER
+from validation.fit.kernels import gemm
+from validation.fit.kernels.attention_models import MODELS, prepared
 from validation.silicon.attention_tables import KernelRows, attention_rows
 from validation.silicon.formats import GEMM_FORMATS
 from validation.silicon.tables import SOURCE, SYSTEMS, load_table, tables_root

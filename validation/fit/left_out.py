@@ -38,12 +38,12 @@ from simulator.kernels.transfer import (
 from simulator.operators.work import Collective, CollectiveShape, MatmulFormat
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import CalibrationGroup, KernelFit, load_arrays, load_calibration
-from validation.fit import gemm, moe
-from validation.fit.attention import PHASES
-from validation.fit.attention_models import MODELS
-from validation.fit.collectives import COLUMNS, ODD_HOSTS
+from validation.fit.kernels import gemm, moe
+from validation.fit.kernels.attention import PHASES
+from validation.fit.kernels.attention_models import MODELS
+from validation.fit.kernels.moe_rows import kernel_groups, moe_rows, moe_tables, table_of
 from validation.fit.leave_one_gpu_out import attention_log_ratios
-from validation.fit.moe_rows import kernel_groups, moe_rows, moe_tables, table_of
+from validation.fit.links.collectives import COLUMNS, ODD_HOSTS
 from validation.silicon.attention_tables import WINDOW, KernelRows, attention_rows, by_mask, mla_rows
 from validation.silicon.collective_tables import engine_tables
 from validation.silicon.formats import EXPERT_FORMATS, GEMM_FORMATS

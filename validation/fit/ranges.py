@@ -12,8 +12,8 @@ from collections import ChainMap
 from dataclasses import dataclass
 
 from simulator.specs.hardware.calibration import KernelFit
-from validation.fit import gemm, moe, recurrent
-from validation.fit.attention_models import DECODE_BOUNDS, LATENT_BOUNDS, PREFILL_BOUNDS
+from validation.fit.kernels import gemm, moe, recurrent
+from validation.fit.kernels.attention_models import DECODE_BOUNDS, LATENT_BOUNDS, PREFILL_BOUNDS
 from validation.fit.physics import Bound
 
 

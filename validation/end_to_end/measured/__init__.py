@@ -1,0 +1,1 @@
+"""Measured runs of others as scenarios: one source a module."""

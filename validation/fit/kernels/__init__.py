@@ -1,0 +1,1 @@
+"""One kind of kernel a module: its rows, its bounds and its fit."""

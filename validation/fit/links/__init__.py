@@ -1,0 +1,1 @@
+"""Collectives between devices: laws by library and link."""

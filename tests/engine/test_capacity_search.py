@@ -304,7 +304,7 @@ SHARING: tuple[dict[str, Any], ...] = (
 def test_the_steady_state_computes_shared_prompts_once_as_the_simulation_does(prompts: dict[str, Any]) -> None:
     fields = {"id": "a", "kind": "serve", "model": "llama-3.1-8b", "hardware": "h100", "slo": "ttft-p95=1s"}
     workload = {"arrival": "poisson", "osl_tokens": 20, **prompts}
-    found = sustained_rate(ScenarioSpec.model_validate({**fields, "workload": workload}), seeds=1, requests=1500)
+    found = sustained_rate(ScenarioSpec.model_validate({**fields, "workload": workload}), seeds=1, requests=4000)
     assert 0.8 < found.saturation_rate_per_s / found.rate_per_s < 1.5
     answers, said = prompts.get("answers_per_request", 1), capacity_text(found, listed=False).splitlines()[0]
     assert (f"/s = {found.rate_per_s / answers:.4g} prompts/s of {answers} answers:" in said) is (answers > 1)

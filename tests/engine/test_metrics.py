@@ -166,21 +166,6 @@ def test_a_stage_that_fills_up_is_not_saturated_by_its_start() -> None:
     assert is_saturated(*queue_growth(requests, growing, start_s=0.0, end_s=100.0, timeout_s=None))
 
 
-def test_a_stage_shorter_than_its_answers_is_saturated_by_those_that_wait() -> None:
-    """Ten requests a second whose answers take 30 s fill a stage of 20 s, however idle the accelerator is."""
-    arrival_s = np.arange(200) / 10
-    requests = make_requests(arrival_s=arrival_s, prompt_tokens=np.full(200, 10), output_tokens=np.full(200, 300))
-    for wait_s, saturated in ((np.full(200, 0.2), False), (arrival_s / 2, True)):
-        first_s = arrival_s + wait_s
-        run = records(first_s=list(first_s), finish_s=list(first_s + 30), outcome=[FINISHED] * 200)
-        growth = queue_growth(requests, run, start_s=0.0, end_s=20.0, timeout_s=None)
-        assert is_saturated(*growth) is saturated
-    served_at_once = records(
-        first_s=list(arrival_s), finish_s=list(arrival_s + arrival_s / 2), outcome=[FINISHED] * 200
-    )
-    assert is_saturated(*queue_growth(requests, served_at_once, start_s=0.0, end_s=20.0, timeout_s=None))
-
-
 @pytest.mark.parametrize(("given_up", "saturated"), [(1, False), (20, True)])
 def test_few_answers_longer_than_clients_wait_saturate_nothing(given_up: int, saturated: bool) -> None:
     """One of a thousand reasoned for longer than 300 s, and even an idle deployment was said not to keep up."""

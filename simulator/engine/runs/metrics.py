@@ -120,8 +120,6 @@ def meets_objectives(
 # deviations of a Poisson count, is growing for good.
 GROWTH_SHARE = 0.05
 GROWTH_DEVIATIONS = 3.0
-FIRST_OF = 10
-"""The first tenth of a window's requests meets the emptiest system."""
 GIVEN_UP_SHARE = 0.05
 """Of the requests, whose clients may give up though nothing queues: some answers last longer than they wait."""
 
@@ -203,11 +201,9 @@ def summarise(values_s: Floats) -> LatencySummary:
     return LatencySummary(mean_s=mean_s, p50_s=p50, p90_s=p90, p95_s=p95, p99_s=p99)
 
 
-def outstanding(
-    requests: Requests, records: RequestRecords, *, at_s: float, timeout_s: float | None, unbegun: bool = False
-) -> int:
-    """Requests in the system at a time: sent, not rejected, and neither finished (``unbegun``: begun) nor given up."""
-    left_s = (records.first_token_s if unbegun else records.finish_s).copy()
+def outstanding(requests: Requests, records: RequestRecords, *, at_s: float, timeout_s: float | None) -> int:
+    """Requests in the system at a time: sent, not rejected, and neither finished nor given up."""
+    left_s = records.finish_s.copy()
     gone = records.outcome == int(Outcome.TIMED_OUT)
     left_s[gone] = requests.arrival_s[gone] + (timeout_s if timeout_s is not None else np.inf)
     return int(np.count_nonzero((requests.arrival_s <= at_s) & (left_s > at_s)))
@@ -217,21 +213,14 @@ def queue_growth(
     requests: Requests, records: RequestRecords, *, start_s: float, end_s: float, timeout_s: float | None
 ) -> tuple[float, int]:
     """How much the number in the system grows over the second half of a window, and how many arrive meanwhile;
-    infinite where more clients give up than the few whose answers last longer than they wait, however idle it is.
-    Where the answers to the first of them outlast half the window, a system that fills up is no queue: only those
-    without a first token count."""
+    infinite where more clients give up than the few whose answers last longer than they wait, however idle it is."""
     inside = (requests.arrival_s >= start_s) & (requests.arrival_s < end_s)
     middle_s = (start_s + end_s) / 2
     offered = int(np.count_nonzero(inside & (requests.arrival_s >= middle_s)))
     given_up = np.count_nonzero(records.outcome[inside] == int(Outcome.TIMED_OUT))
     if given_up > GIVEN_UP_SHARE * np.count_nonzero(inside):
         return math.inf, offered
-    stays_s = (records.finish_s - requests.arrival_s)[inside & (records.outcome == int(Outcome.FINISHED))]
-    first_stays_s = stays_s[: -(-len(stays_s) // FIRST_OF)]
-    unbegun = len(first_stays_s) > 0 and first_stays_s.mean() > end_s - middle_s
-    last, first = (
-        outstanding(requests, records, at_s=at_s, timeout_s=timeout_s, unbegun=unbegun) for at_s in (end_s, middle_s)
-    )
+    last, first = (outstanding(requests, records, at_s=at_s, timeout_s=timeout_s) for at_s in (end_s, middle_s))
     return last - first, offered
 
 

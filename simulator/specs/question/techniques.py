@@ -9,7 +9,7 @@ from simulator.specs.base import Spec, open_field
 from simulator.units import percent_text
 
 AdapterMethod = Literal["lora", "adapter", "prompt_tuning", "bitfit", "qlora"]
-FineTuneMethod = AdapterMethod | Literal["full"]
+FineTuneMethod = Literal[AdapterMethod, "full"]
 AdapterTargets = Literal["all", "attention", "mlp"]
 Task = Literal["chat", "code", "math", "science", "finance"]
 """Kinds of text, of which guesses are accepted more or less often."""

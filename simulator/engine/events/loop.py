@@ -14,6 +14,7 @@ the compiler makes one machine loop of each, as fast as if it had been written f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -118,17 +119,22 @@ def _next_arrival_of_blocks(state: Any, fate: Any, limits: Any) -> float:
 
 
 @inlined
-def _form_steps(
-    scheduler: Any, stack: Any, head: Any, demand: Any, fate: Any, limits: Any, tables: Any, first: int, now_s: float
-) -> float:
-    """Let ranks that step together form and launch as many steps as may be under way, and account for those that start.
-    Returns when the first blocks of a loading sequence come where there was nothing to compute [s]."""
-    ranks = scheduler.ranks(limits)
-    count, last = head.count, first + ranks
+def _cross_boundary(
+    scheduler: Any, stack: Any, head: Any, demand: Any, fate: Any, limits: Any, tables: Any, first: int
+) -> None:
+    """Let ranks that step together pass the boundary that their clock shows, at which a step ends or one wakes: they
+    return tokens, form and launch as many steps as may be under way, account for those that start, set the clock."""
+    clock, count, last, now_s = head.clock, head.count, first + scheduler.ranks(limits), head.clock[at.NOW_S]
     # A step without anything to compute may have thrown somebody out, so that the next attempt finds room.
     attempts = 0
     for rank in range(first, last):
-        attempts += stack.count[rank, at.RUNNING]
+        state = _state_of(stack, head, first, rank)
+        own, ends_s = state.count, state.span_s[:, at.STEP_END_S]
+        while own[at.RETURNED] < own[at.LAUNCHED] and ends_s[own[at.RETURNED] & limits.step_mask] <= now_s:
+            _return_step(scheduler, state, demand, fate, limits, now_s)
+        _expire(scheduler, state, demand, fate, limits, rank, now_s)
+        attempts += own[at.RUNNING]
+    loaded_s = np.inf
     while True:
         formed = False
         more = count[at.LAUNCHED] - count[at.RETURNED] < limits.depth
@@ -147,52 +153,27 @@ def _form_steps(
             scheduler.keep_pace(stack, limits, tables, first)
             continue
         if count[at.LAUNCHED] > count[at.RETURNED]:
-            return np.inf
-        loaded_s = np.inf
+            clock[at.NOW_S] = head.span_s[count[at.RETURNED] & limits.step_mask, at.STEP_END_S]
+            return
         for rank in range(first, last):
             loaded_s = min(loaded_s, _next_arrival_of_blocks(_state_of(stack, head, first, rank), fate, limits))
         if attempts == 0 or loaded_s < np.inf:
-            return loaded_s
+            break
         attempts -= 1
+    clock[at.NOW_S] = loaded_s
+    for rank in range(first, last):
+        # Whoever still waits would wait for ever: the caller refuses such demands beforehand.
+        stack.count[rank, at.STALLED] = stack.count[rank, at.OUTSTANDING] if loaded_s == np.inf else 0
 
 
-@inlined
-def _advance(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, tables: Any, until_s: float) -> bool:
-    """Run every replica through its step boundaries before ``until_s``; whether there may be more to do by then. At a
-    boundary the oldest step of its ranks ends, or one wakes: they return tokens, form steps, set their next time.
-    Replicas meet in conversations alone, whose next turn may go anywhere: there only the first boundary is crossed."""
-    ranks = scheduler.ranks(limits)
-    first, last = 0, len(stack.count)
-    if limits.conversations:
-        for replica in range(1, last):
-            if stack.clock[replica, at.NOW_S] < stack.clock[first, at.NOW_S]:
-                first = replica
-        last = first + 1
-    crossed = False
-    for place in range(first, last, ranks):
-        if stack.clock[place, at.NOW_S] >= until_s:
-            continue
-        head = replica_state(stack, place)
-        clock, count, ends_s = head.clock, head.count, head.span_s[:, at.STEP_END_S]
-        while clock[at.NOW_S] < until_s and not crossed:
-            now_s = clock[at.NOW_S]
-            for rank in range(place, place + ranks):
-                state = _state_of(stack, head, place, rank)
-                own, own_ends_s = state.count, state.span_s[:, at.STEP_END_S]
-                while own[at.RETURNED] < own[at.LAUNCHED] and own_ends_s[own[at.RETURNED] & limits.step_mask] <= now_s:
-                    _return_step(scheduler, state, demand, fate, limits, now_s)
-                _expire(scheduler, state, demand, fate, limits, rank, now_s)
-            loaded_s = _form_steps(scheduler, stack, head, demand, fate, limits, tables, place, now_s)
-            if count[at.LAUNCHED] > count[at.RETURNED]:
-                clock[at.NOW_S] = ends_s[count[at.RETURNED] & limits.step_mask]
-            else:
-                clock[at.NOW_S] = loaded_s
-                for rank in range(place, place + ranks):
-                    # Whoever still waits would wait for ever: the caller refuses such demands beforehand.
-                    stack.count[rank, at.STALLED] = stack.count[rank, at.OUTSTANDING] if loaded_s == np.inf else 0
-            crossed = limits.conversations
-            scheduler.skip(head, demand, fate, limits, tables, until_s)
-    return crossed
+@compiled
+def _earliest(stack: Any) -> int:
+    """The replica whose next boundary comes first."""
+    first = 0
+    for replica in range(1, len(stack.count)):
+        if stack.clock[replica, at.NOW_S] < stack.clock[first, at.NOW_S]:
+            first = replica
+    return first
 
 
 @inlined
@@ -213,51 +194,63 @@ def _bring_in(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, r
         clock[at.NOW_S] = min(clock[at.NOW_S], ready_s)
 
 
-@inlined
-def _run(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, tables: Any, first: int, last: int) -> None:
-    """Bring requests in one by one, each when all replicas have come to its time."""
-    requests = len(demand.prompt_tokens)
-    request = first
-    while True:
-        while request < last and np.isnan(demand.ready_s[request - first]):
-            request += 1
-        if request == last and last < requests:
-            return
-        arrival_s = demand.ready_s[request - first] if request < last else np.inf
-        planned = limits.conversations and fate.numbers[at.HEAP_SIZE] > 0 and fate.heap_s[0] < arrival_s
-        if planned:
-            arrival_s = fate.heap_s[0]
-        if _advance(scheduler, stack, demand, fate, limits, tables, arrival_s):
-            continue
-        if arrival_s == np.inf:
-            return
-        coming = request
-        if planned:
-            coming = pop_follow_up(fate)
-        else:
-            request += 1
-        _bring_in(scheduler, stack, demand, fate, limits, coming, arrival_s)
-
-
 def together(scheduler: Scheduler) -> Scheduler:
     """Let the ranks of this kind of engine step together."""
     return scheduler._replace(ranks=all_ranks, keep_pace=keep_pace)
+
+
+def _entry(kind: Scheduler) -> Callable[..., None]:
+    """The function of a loop. What it calls is compiled and made better once more in every function around it, so that
+    little stands between this one and what a step is made of."""
+    route, form, end_step, leave, skip = kind[:5]
+    ranks, pace = kind.ranks or alone, kind.keep_pace or own_pace
+
+    def run_requests(stack: Any, demand: Any, fate: Any, limits: Any, tables: Any, first: int, last: int) -> None:
+        scheduler = Scheduler(route, form, end_step, leave, skip, ranks, pace)
+        each, requests, request = scheduler.ranks(limits), len(demand.prompt_tokens), first
+        while True:
+            while request < last and np.isnan(demand.ready_s[request - first]):
+                request += 1
+            if request == last and last < requests:
+                return
+            arrival_s = demand.ready_s[request - first] if request < last else np.inf
+            planned = limits.conversations and fate.numbers[at.HEAP_SIZE] > 0 and fate.heap_s[0] < arrival_s
+            if planned:
+                arrival_s = fate.heap_s[0]
+            # All replicas come to this time. They meet in conversations alone, whose next turn may go anywhere: there
+            # only the first boundary is crossed before it is asked again who comes next.
+            place = _earliest(stack) if limits.conversations else 0
+            end = place + 1 if limits.conversations else len(stack.count)
+            crossed = False
+            while place < end:
+                head = replica_state(stack, place)
+                while head.clock[at.NOW_S] < arrival_s and not crossed:
+                    _cross_boundary(scheduler, stack, head, demand, fate, limits, tables, place)
+                    crossed = limits.conversations
+                    scheduler.skip(head, demand, fate, limits, tables, arrival_s)
+                place += each
+            if crossed:
+                continue
+            if arrival_s == np.inf:
+                return
+            coming = request
+            if planned:
+                coming = pop_follow_up(fate)
+            else:
+                request += 1
+            _bring_in(scheduler, stack, demand, fate, limits, coming, arrival_s)
+
+    return run_requests
 
 
 @lru_cache
 def loop_of(scheduler: Scheduler) -> Loop:
     """The loop of one kind of engine, called with (stack, demand, fate, limits, tables, first, last).
 
-    It brings requests ``first``..``last - 1`` in, with the turns that follow, and after the last runs to the end: one
-    function for both, because each would be compiled with the whole loop in it.
+    It brings requests ``first``..``last - 1`` in one by one, with the turns that follow, and after the last runs to the
+    end: one function for both, because each would be compiled with the whole loop in it.
     """
-    route, form, end_step, leave, skip = scheduler[:5]
-    ranks, pace = scheduler.ranks or alone, scheduler.keep_pace or own_pace
-
-    def run_requests(stack: Any, demand: Any, fate: Any, limits: Any, tables: Any, first: int, last: int) -> None:
-        kind = Scheduler(route, form, end_step, leave, skip, ranks, pace)
-        _run(kind, stack, demand, fate, limits, tables, first, last)
-
-    name = form.__module__.rsplit(".", maxsplit=1)[-1]
+    name = scheduler.form.__module__.rsplit(".", maxsplit=1)[-1]
     worth = WORTH_COMPILING_LISTS_REQUESTS if name == "scheduler_lists" else WORTH_COMPILING_REQUESTS
-    return Loop(function=run_requests, name=name if ranks is alone else f"{name}_together", worth_compiling=worth)
+    name += "" if scheduler.ranks is None else "_together"
+    return Loop(function=_entry(scheduler), name=name, worth_compiling=worth)

@@ -101,6 +101,11 @@ class Demand:
         return 1 + self.headroom_fraction
 
     @property
+    def peak_requests_per_s(self) -> float:
+        """Requests that come at the peak, before caches and headroom [1/s]."""
+        return self.requests_per_s * self.peak_to_mean
+
+    @property
     def planned_rate_per_s(self) -> float:
         """Peak rate that accelerators must sustain, headroom included [1/s]."""
         return self.served_mean_rate_per_s * self.peak_to_mean * self.headroom_factor

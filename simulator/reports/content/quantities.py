@@ -135,7 +135,7 @@ def rate_text(value_per_s: float, noun: str) -> str:
 def demand_text(demand: Demand) -> str:
     """``20 requests/s``, with the answers to each where there are several, and the peak where the rate is a mean."""
     each = f" of {demand.answers_per_request} answers" if demand.answers_per_request > 1 else ""
-    peak = rate_text(demand.requests_per_s * demand.peak_to_mean, "requests")
+    peak = rate_text(demand.peak_requests_per_s, "requests")
     above = f" on average ({peak} at the peak)" if demand.peak_to_mean > 1 else ""
     return f"{rate_text(demand.requests_per_s, 'requests')}{each}{above}"
 

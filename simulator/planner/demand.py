@@ -20,7 +20,7 @@ from simulator.traffic.lengths import (
     RequestMix,
     WorkloadPreset,
     kinds_of_demand,
-    nearest_preset,
+    nearest_presets,
     normal_points,
     workload_preset,
 )
@@ -304,6 +304,15 @@ def preset_objectives(preset: WorkloadPreset) -> tuple[Objective, ...]:
 DEFAULT_OBJECTIVES = preset_objectives(CHAT)
 
 
+def guessed_kind(spec: PlanSpec, *, mix: RequestMix) -> tuple[Note, ...]:
+    """Where nobody named the kind of demand nor its bounds, and lengths are as near to another with other bounds."""
+    if spec.objectives or spec.workload is not None:
+        return ()
+    kind, *others = nearest_presets(mix.isl.mean_tokens, mix.osl.mean_tokens)
+    other = next((item for item in others if preset_objectives(item) != preset_objectives(kind)), None)
+    return () if other is None else (Note("kind_guessed", {"kind": kind, "other": other}),)
+
+
 def read_objectives(spec: PlanSpec, *, mix: RequestMix | None = None) -> tuple[tuple[Objective, ...], Assumption]:
     """The latencies to hold, and where they came from: given, or of the kind of demand.
 
@@ -318,6 +327,6 @@ def read_objectives(spec: PlanSpec, *, mix: RequestMix | None = None) -> tuple[t
     if spec.workload is not None:
         kind = workload_preset(spec.workload)
     else:
-        kind = CHAT if mix is None else nearest_preset(mix.isl.mean_tokens, mix.osl.mean_tokens)
+        kind = CHAT if mix is None else nearest_presets(mix.isl.mean_tokens, mix.osl.mean_tokens)[0]
     found = preset_objectives(kind)
     return found, Assumption(key="objectives", value=found, origin=ValueOrigin.DEFAULT, detail=kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, KeysView, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -180,6 +180,13 @@ class Answer(ABC):
         from simulator.reports.charts.plotly_figure import plotly_figure
 
         return plotly_figure(self.chart())
+
+    def keys(self) -> KeysView[str]:
+        """The document's fields: what `list`, `in` and `dict` of an answer go through."""
+        return self.to_dict().keys()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
 
     def __getitem__(self, field: str) -> Any:
         return self.to_dict()[field]

@@ -151,8 +151,23 @@ def _find_spelled(kind: ProfileKind, wanted: str, *, roots: tuple[Path, ...]) ->
             return files[wanted]
         alias = _aliases(kind, root=root, is_built_in=root == roots[-1]).get(wanted)
         if alias is not None:
+            if kind == "engines":
+                _check_copied(files[alias], wanted, roots=roots)
             return files[alias]
     return None
+
+
+def _check_copied(path: Path, alias: str, *, roots: tuple[Path, ...]) -> None:
+    """Refuse a spelling that a copy of another engine has kept: which of them would be meant?"""
+    listed = [_aliases("engines", root=root, is_built_in=root == roots[-1]).get(alias) for root in roots]
+    named = [alias for root in roots if alias in profile_files(root)]
+    for other in {*listed, *named} - {None, path.stem.lower()}:
+        raise ProfileError(
+            f"{path}: {alias!r} is {other} too",
+            field="stands_in_for",
+            code="invalid_profile",
+            hint=f"a copy leaves out `aliases` and `stands_in_for`; to replace {other}, call the file {other}.yaml",
+        )
 
 
 def profile_files(root: Path) -> Mapping[str, Path]:

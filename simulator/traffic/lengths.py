@@ -325,17 +325,18 @@ CHAT = PRESETS[0]
 """What a demand is where nothing is said of it."""
 
 
-def nearest_preset(isl_tokens: float, osl_tokens: float) -> WorkloadPreset:
-    """The preset whose mean lengths are nearest, by their ratios; chat unless another is nearer by a factor of two.
-    Never a batch, for which nobody waits: a demand has to say so. One token is no answer but what a pass gives."""
+def nearest_presets(isl_tokens: float, osl_tokens: float) -> list[WorkloadPreset]:
+    """The presets whose mean lengths are nearest, by their ratios; chat unless another is nearer by a factor of two.
+    First the one to take, then those as near but for a factor of 1.5. Never a batch: a demand has to say so."""
     if osl_tokens <= 1:
-        return EMBEDDINGS
+        return [EMBEDDINGS]  # what a pass gives
 
     def distance(item: WorkloadPreset) -> float:
-        return hypot(log(item.isl_tokens / isl_tokens), log(item.osl_tokens / osl_tokens))
+        apart = hypot(log(item.isl_tokens / isl_tokens), log(item.osl_tokens / osl_tokens))
+        return apart - log(2) if item is CHAT else apart
 
-    nearest = min((preset for preset in PRESETS if preset.name != "Batch"), key=distance)
-    return nearest if distance(nearest) < distance(CHAT) - log(2) else CHAT
+    found = sorted((preset for preset in PRESETS if preset.name != "Batch"), key=distance)
+    return [item for item in found if distance(item) <= distance(found[0]) + log(3 / 2)]
 
 
 def kinds_of_demand(
@@ -348,7 +349,7 @@ def kinds_of_demand(
         return workload_preset(name), workload_preset(name)
     if encodes:
         return EMBEDDINGS, EMBEDDINGS
-    return CHAT, nearest_preset(isl_tokens or CHAT.isl_tokens, osl_tokens or CHAT.osl_tokens)
+    return CHAT, nearest_presets(isl_tokens or CHAT.isl_tokens, osl_tokens or CHAT.osl_tokens)[0]
 
 
 def workload_preset(name: str) -> WorkloadPreset:

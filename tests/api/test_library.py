@@ -133,6 +133,8 @@ def test_every_answer_has_a_frame_a_figure_and_a_table() -> None:
         assert len(answer.plot().data) >= 1
         assert ("<table>" in answer._repr_html_()) == (type(answer).__name__ != "ScorecardAnswer")
         json.dumps(answer.to_dict(), allow_nan=False)
+        assert list(answer) == list(dict(answer)) == list(answer.to_dict())
+        assert "nonsense" not in answer
         assert len(str(answer).splitlines()) > 2
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import FileError, ProfileError, RoofcastError
-from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand, read_objectives
+from simulator.planner.demand import DEFAULT_OBJECTIVES, guessed_kind, read_demand, read_objectives
 from simulator.planner.search.question import resolve
 from simulator.reports.words.fields import note_text
 from simulator.reports.words.plan_inputs import plan_input, warning_texts
@@ -271,3 +271,12 @@ class TestWhatATraceSays:
         demand = read_demand(plan_spec({"rps": 1, "isl": 12_035.1}))
         (shown,) = [plan_input(item).value for item in demand.assumptions if item.key == "isl_tokens"]
         assert shown.startswith("12,035 tokens")
+
+
+@pytest.mark.parametrize(("osl", "other"), [(60, "chat"), (75, "code"), (10, None), (5, None)])
+def test_lengths_between_two_kinds_ask_which_it_is(osl: int, other: str | None) -> None:
+    asked = {"rps": 10.0, "model": "llama-3.1-8b", "hardware": ("h100",), "isl": 3000, "osl": osl}
+    found = guessed_kind(plan_spec(asked), mix=resolve(plan_spec(asked)).demand.mix)
+    assert [text.endswith(f" or --workload {other}") for text in warning_texts(found)] == ([True] if other else [])
+    for given in ({"workload": "chat"}, {"ttft_p95": "1s"}):
+        assert not guessed_kind(plan_spec(asked | given), mix=resolve(plan_spec(asked)).demand.mix)

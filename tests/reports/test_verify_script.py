@@ -147,3 +147,17 @@ def test_the_measured_load_is_one_replicas_share_of_the_peak() -> None:
     warm_up, count = sent_requests(plan.best, plan.demand)
     assert warm_up >= rate * plan.best.degraded.e2e_p95_s
     assert count >= max(200, 5 * rate * plan.best.degraded.e2e_p95_s)
+
+
+def test_answers_to_one_prompt_are_sent_with_one_prompt(tmp_path: Path) -> None:
+    asked = {"rps": 12.0, "hardware": ("h100",), "tp": (1,), "model": "llama-3.1-8b", "isl": 600, "osl": 80}
+    written = script(plan_capacity(plan_spec({**asked, "ttft_p95": "5s", "answers_per_request": 4})))
+    assert "roofcast validate" not in written, "a replay of the result knows no shared prompts"
+    (tmp_path / "transformers.py").write_text(TOKENIZER, encoding="utf-8")
+    code = written.partition("<<'PYTHON'\n")[2].partition("\nPYTHON\n")[0]
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, env={"PYTHONPATH": str(tmp_path)})
+    prompts = [json.loads(line)["prompt"] for line in (tmp_path / "requests.jsonl").read_text("utf-8").splitlines()]
+    sent = int(re.findall(r"--num-prompts (\d+)", written)[1])
+    assert (len(prompts), len(set(prompts))) == (sent, sent / 4)
+    assert prompts[0] == prompts[3] != prompts[4]
+    assert np.mean([len(text.split()) for text in prompts]) == pytest.approx(600, rel=0.2)

@@ -295,3 +295,16 @@ def test_a_field_on_the_wrong_level_is_sent_to_where_it_belongs() -> None:
 def test_an_empty_yaml_file_is_said_to_be_empty(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="broken.yaml is empty; a mapping of fields is needed"):
         read_yaml(_write(tmp_path / "broken.yaml", ""))
+
+
+def test_a_copied_engine_that_keeps_what_its_original_stands_for_is_refused(tmp_path: Path) -> None:
+    original = (profile_root("hardware_profiles") / "engines" / "vllm.yaml").read_text(encoding="utf-8")
+    (tmp_path / "engines").mkdir()
+    copy = tmp_path / "engines" / "my-vllm.yaml"
+    copy.write_text(original.replace("name: vllm", "name: my-vllm"), encoding="utf-8")
+    with pytest.raises(ProfileError, match="'lmdeploy' is vllm too") as refused:
+        find_profile("engines", "lmdeploy", profiles=tmp_path)
+    assert refused.value.field == "stands_in_for"
+    assert find_profile("engines", "my-vllm", profiles=tmp_path) == copy
+    copy.rename(copy.with_name("vllm.yaml"))
+    assert find_profile("engines", "lmdeploy", profiles=tmp_path) == copy.with_name("vllm.yaml")

@@ -89,3 +89,16 @@ def test_an_unknown_file_lists_the_known_tools(tmp_path: Path) -> None:
     with pytest.raises(RoofcastError, match="no known benchmark") as caught:
         load_serving_runs(path)
     assert "guidellm" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("settings", "requests"),
+    [({"request_count": 80}, 80), ({"measurement_interval": 20_000, "request_count": 0}, 240), ({}, 120)],
+)
+def test_genai_perf_counts_no_requests(tmp_path: Path, settings: dict[str, int], requests: int) -> None:
+    data = json.loads((DATA / "aiperf.json").read_text(encoding="utf-8"))
+    del data["request_count"]
+    data |= {"input_config": {"concurrency": 8} | settings, "request_throughput": {"avg": 12.0}}
+    (tmp_path / "genai.json").write_text(json.dumps(data), encoding="utf-8")
+    (run,) = load_serving_runs(tmp_path / "genai.json")
+    assert (run.tool, run.requests, run.concurrency) == ("GenAI-Perf", requests, 8)

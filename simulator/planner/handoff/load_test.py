@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 from statistics import NormalDist
 
@@ -34,9 +35,16 @@ def measured_s(fleet: Fleet) -> float:
 
 
 def sent_requests(fleet: Fleet, demand: Demand) -> tuple[int, int]:
-    """Requests of the warm-up and of the measurement."""
-    rate = sent_rate_per_s(fleet, demand)
-    return max(1, ceil(rate * fleet.degraded.e2e_p95_s)), max(_LEAST_PROMPTS, ceil(rate * measured_s(fleet)))
+    """Requests of the warm-up and of the measurement, of several answers to a prompt those to whole prompts."""
+    rate, each = sent_rate_per_s(fleet, demand), demand.answers_per_request
+    warm_up, measured = rate * fleet.degraded.e2e_p95_s, max(_LEAST_PROMPTS, ceil(rate * measured_s(fleet)))
+    return max(1, ceil(warm_up / each)) * each, ceil(measured / each) * each
+
+
+def sent_mix(demand: Demand) -> RequestMix:
+    """What the client sends: prompts that several answers share are found by all but the first of these."""
+    hit = demand.mix.prefix_hit_fraction
+    return replace(demand.mix, prefix_hit_fraction=max(0.0, 1 - (1 - hit) * demand.answers_per_request))
 
 
 def new_tokens(mix: RequestMix) -> list[int]:

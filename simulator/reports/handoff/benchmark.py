@@ -12,6 +12,7 @@ from simulator.planner.fleet.records import Fleet
 from simulator.planner.handoff.load_test import (
     measured_s,
     new_tokens,
+    sent_mix,
     sent_rate_per_s,
     sent_requests,
     sent_tokens,
@@ -40,8 +41,9 @@ def _listed(tokens: Sequence[int]) -> str:
     return textwrap.fill(f"{text},", width=110, initial_indent="    ", subsequent_indent="    ")
 
 
-def _requests_script(item: LaunchSettings, mix: RequestMix, *, warm_up: int, count: int) -> str:
+def _requests_script(item: LaunchSettings, mix: RequestMix, *, each: int, warm_up: int, count: int) -> str:
     values = {
+        "each": str(each),
         "tokenizer": json.dumps(item.checkpoint.base),
         "questions": _listed(new_tokens(mix)),
         "answers": _listed(sent_tokens(mix.osl)),
@@ -89,7 +91,7 @@ def replica_options(item: LaunchSettings, *, scheme: str | None, system_prompt_t
 
 def verification(item: LaunchSettings, fleet: Fleet, *, demand: Demand, objectives: tuple[Objective, ...]) -> str:
     """A script that loads one replica, or the fleet through its router, and holds the result against the plan."""
-    mix, alone = demand.mix, len(fleet.pools) == 1
+    mix, alone, each = demand.mix, len(fleet.pools) == 1, demand.answers_per_request
     rate, (warm_up, count) = sent_rate_per_s(fleet, demand), sent_requests(fleet, demand)
     percentiles = sorted({f"{objective.percentile:g}" for objective in objectives} | {"50", "95", "99"}, key=float)
     also = [
@@ -100,10 +102,10 @@ def verification(item: LaunchSettings, fleet: Fleet, *, demand: Demand, objectiv
     target = "one replica" if alone else "the router in front of both pools"
     minutes = measured_s(fleet) / SECONDS_PER_MINUTE
     text = script("verify", {"target": target, "client": CLIENT, "minutes": f"{minutes:.2g}"})
-    text += _requests_script(item, mix, warm_up=warm_up, count=count)
+    text += _requests_script(item, sent_mix(demand), each=each, warm_up=warm_up, count=count)
     text += _bench(item, "warm-up", rate_per_s=rate, gap_cv=mix.arrival_cv, count=warm_up, also=())
     text += _bench(item, "requests", rate_per_s=rate, gap_cv=mix.arrival_cv, count=count, also=also)
-    if not alone or item.deployment.speculation is not None:
+    if not alone or item.deployment.speculation is not None or each > 1:
         return text
     known = replica_options(item, scheme=fleet.scheme, system_prompt_tokens=shared_tokens(mix))
     for command in ("validate", "calibrate"):

@@ -34,7 +34,7 @@ def handoff_notes(items: Sequence[LaunchSettings], fleet: Fleet, *, demand: Dema
         *_transfer_notes(fleet),
         *_cluster_notes(items),
         *_routing_notes(items, demand),
-        _benchmark_note(last, fleet),
+        _benchmark_note(last, fleet, answers=demand.answers_per_request),
     )
 
 
@@ -178,7 +178,11 @@ def _routing_notes(items: Sequence[LaunchSettings], demand: Demand) -> list[str]
     return [note("routing", {"hits": percent_text(hits)})] if hits and len(items) == 1 else []
 
 
-def _benchmark_note(item: LaunchSettings, fleet: Fleet) -> str:
+def _benchmark_note(item: LaunchSettings, fleet: Fleet, *, answers: int) -> str:
     if len(fleet.pools) > 1:
         return note("benchmark_of_pools")
-    return note("benchmark", {"result": RESULT}) if item.deployment.speculation is None else note("benchmark_by_hand")
+    if item.deployment.speculation is not None:
+        return note("benchmark_by_hand", {"unknown": "acceptance"})
+    if answers > 1:
+        return note("benchmark_by_hand", {"unknown": "prompts that several answers share"})
+    return note("benchmark", {"result": RESULT})

@@ -29,6 +29,8 @@ INFERENCEX_RANGE_RATIO = 0.8
 INFERENCEX_REQUESTS_PER_CLIENT = 10
 FAILED_SHARE_AT_MOST = 0.05
 """Of the requests: those that fail leave room for the others, whose latencies then belong to a smaller load."""
+GENAI_PERF_WINDOW_S = 10.0
+"""How long it measures where its file does not say (its default; from memory, verify)."""
 LEAST_LENGTHS = 3
 """Of a list that tells how lengths vary."""
 UNITS_S = {"ms": MILLI, "milliseconds": MILLI, "s": 1.0, "sec": 1.0, "seconds": 1.0, "us": MICRO}
@@ -200,13 +202,24 @@ def _aiperf_s(file: ResultFile, field: str) -> float:
     return file.positive(f"{field}.avg") * UNITS_S[unit]
 
 
+def aiperf_answered(file: ResultFile) -> float:
+    """Requests that were answered: AIPerf's count; of GenAI-Perf, which writes none, those that were asked for, or what
+    its rate answers in one of its windows."""
+    if file.find("request_count.avg") is not None:
+        return file.positive("request_count.avg")
+    window_s = (file.optional("input_config.measurement_interval") or 0) * MILLI or GENAI_PERF_WINDOW_S
+    return file.optional("input_config.request_count") or file.positive("request_throughput.avg") * window_s
+
+
 def _aiperf(file: ResultFile) -> ServingRun:
-    osl, answered = file.positive("output_sequence_length.avg"), file.positive("request_count.avg")
+    osl, answered = file.positive("output_sequence_length.avg"), aiperf_answered(file)
     ttft_s, tpot_s = _aiperf_s(file, "time_to_first_token"), _aiperf_s(file, "inter_token_latency")
     answered_per_s = file.positive("request_throughput.avg")
-    rate, limit = file.find("input_config.loadgen.request_rate"), file.find("input_config.loadgen.concurrency")
+    # GenAI-Perf has the fields of its clients at the top.
+    group = "input_config.loadgen" if file.find("input_config.loadgen") is not None else "input_config"
+    rate, limit = file.optional(f"{group}.request_rate"), file.optional(f"{group}.concurrency")
     run = ServingRun(
-        tool="AIPerf",
+        tool="AIPerf" if file.find("request_count.avg") is not None else "GenAI-Perf",
         path=file.path,
         isl_tokens=file.positive("input_sequence_length.avg"),
         osl_tokens=osl,
@@ -214,10 +227,8 @@ def _aiperf(file: ResultFile) -> ServingRun:
         tpot_s=tpot_s,
         requests=max(1, round(answered)),
         answered_per_s=answered_per_s,
-        request_rate_per_s=file.positive("input_config.loadgen.request_rate") if rate and not limit else None,
-        concurrency=file.positive("input_config.loadgen.concurrency")
-        if limit
-        else _in_flight(answered_per_s=answered_per_s, ttft_s=ttft_s, tpot_s=tpot_s, osl_tokens=osl),
+        request_rate_per_s=rate if rate and not limit else None,
+        concurrency=limit or _in_flight(answered_per_s=answered_per_s, ttft_s=ttft_s, tpot_s=tpot_s, osl_tokens=osl),
         isl_cv=_block_cv(file, "input_sequence_length", deviation="std", center="avg"),
         osl_cv=_block_cv(file, "output_sequence_length", deviation="std", center="avg"),
     )

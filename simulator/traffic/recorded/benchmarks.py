@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.specs.base import Note
-from simulator.specs.measured.serving_results import ResultFile
+from simulator.specs.measured.serving_results import ResultFile, aiperf_answered
 from simulator.traffic.lengths import Array
 from simulator.traffic.recorded.demand import RecordedDemand, Spread, dispersion
 from simulator.traffic.recorded.traces import LONGEST_TRACE_S
@@ -100,7 +100,7 @@ def guidellm_demand(files: list[ResultFile]) -> RecordedDemand:
 
 def aiperf_demand(file: ResultFile) -> RecordedDemand:
     """AIPerf, and GenAI-Perf before it, whose blocks have the same names."""
-    rate, answered = file.positive("request_throughput.avg"), file.optional("request_count.avg")
+    rate, answered = file.positive("request_throughput.avg"), aiperf_answered(file)
 
     def spread(field: str) -> Spread:
         mean, std = file.positive(f"{field}.avg"), file.optional(f"{field}.std")
@@ -113,9 +113,9 @@ def aiperf_demand(file: ResultFile) -> RecordedDemand:
 
     return RecordedDemand(
         source=file.path,
-        tool="AIPerf" if answered is not None else "GenAI-Perf",
-        requests=round(answered or 0),
-        duration_s=(answered or 0) / rate,
+        tool="AIPerf" if file.find("request_count.avg") is not None else "GenAI-Perf",
+        requests=round(answered),
+        duration_s=answered / rate,
         rate_per_s=rate,
         isl=spread("input_sequence_length"),
         osl=spread("output_sequence_length"),

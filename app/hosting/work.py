@@ -19,6 +19,7 @@ from simulator.reports.decide.decision import PlanVerdict, plan_verdict
 from simulator.reports.formats.files import ReportFormat, render
 from simulator.reports.report import build_report
 from simulator.reports.studies import Studies, gather
+from simulator.reports.words.fields import reason_in_words
 from simulator.specs.question.plan import PlanSpec, plan_spec
 from simulator.specs.question.plan_values import PLANNED_MODEL, PLANNED_RATE_PER_S
 from simulator.specs.question.scenario import ScenarioSpec
@@ -49,7 +50,8 @@ class ServedAnswer:
 
 def planned(spec: PlanSpec) -> Planned:
     """The plan that ``plan-capacity`` makes, as far as it is known without a simulation; refusals are raised."""
-    return judged(planner.plan_capacity(spec))
+    with reason_in_words():
+        return judged(planner.plan_capacity(spec))
 
 
 def judged(plan: CapacityPlan) -> Planned:

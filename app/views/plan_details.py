@@ -40,6 +40,7 @@ from simulator.reports.sections.cost import (
 from simulator.reports.sections.gap import gap_sections
 from simulator.reports.sections.stock import stock_blocks, stock_money_blocks
 from simulator.reports.words.derivation import explanation, nearest_rejections, terms_text
+from simulator.reports.words.fields import sentence
 from simulator.reports.words.plan_inputs import plan_input
 from simulator.specs.question.plan import PlanSpec, plan_spec
 
@@ -156,7 +157,7 @@ def _rejected(plan: CapacityPlan) -> None:
     if not nearest:
         st.success("Every accelerator that was tried can carry this demand.", icon=":material/check_circle:")
         return
-    rows = [(item.hardware, item.label, controls.named(item.refusal.message)) for item in nearest]
+    rows = [(item.hardware, item.label, controls.named(sentence(item.reason))) for item in nearest]
     setups = [(refused_setup(item.candidate),) for item in nearest]
     columns = ("accelerator", "nearest setup", "why not")
 

@@ -89,9 +89,9 @@ def plan(question: PlanSpec | Given | str | None = None, /, **fields: Unpack[Pla
     Raises RoofcastError: a field is unknown or out of its range, or contradicts another.
     Raises InfeasibleError: no fleet serves the demand; it says what stands in the way.
     """
-    from simulator.planner.plan import checked, plan_capacity
+    from simulator.planner.plan import checked
 
-    return PlanAnswer(checked(plan_capacity(_specified(question, fields))))
+    return PlanAnswer(checked(_planned(_specified(question, fields))))
 
 
 def plan_models(
@@ -106,10 +106,9 @@ def plan_models(
     Raises InfeasibleError: no fleet serves the demand with any of the models, or with one of a mix.
     """
     from simulator.planner.model_plans import plan_models as planned
-    from simulator.planner.plan import plan_capacity
     from simulator.reports.model_plans import ModelPlansAnswer
 
-    return ModelPlansAnswer(planned(_specified(question, fields), models, plan=plan_capacity))
+    return ModelPlansAnswer(planned(_specified(question, fields), models, plan=_planned))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,14 +206,13 @@ def verify(question: PlanAnswer | PlanSpec | Given | str, *, seeds: int = PROMIS
     Raises RoofcastError: the document holds no plan, or its set-up serves the question no more.
     Raises InfeasibleError: no fleet answers the question.
     """
-    from simulator.planner.plan import plan_capacity
     from simulator.planner.verification.promise import SignedFleet, replayed_promise
     from simulator.reports.answers.promise import PromiseAnswer
 
     if not 2 <= seeds <= _MOST_SEEDS:
         raise RoofcastError(f"{seeds} is out of range; allowed: 2 to {_MOST_SEEDS}", field=Option("seeds"))
     spec, document = _asked(question)
-    found = question.plan if isinstance(question, PlanAnswer) else plan_capacity(spec)
+    found = question.plan if isinstance(question, PlanAnswer) else _planned(spec)
     stated = document.get("plan") if document is not None else None
     if not isinstance(stated, Mapping):
         best, first = found.best, found.best.pools[0]
@@ -226,7 +224,7 @@ def verify(question: PlanAnswer | PlanSpec | Given | str, *, seeds: int = PROMIS
     fleet = _stated_fleet(stated)
     changes = tuple(_changes(found, document or {}))
     if (found.best.hardware, found.best.label) != (fleet.hardware, fleet.label):
-        found = plan_capacity(spec.model_copy(update={**_stated_hardware(stated), "verify": False}))
+        found = _planned(spec.model_copy(update={**_stated_hardware(stated), "verify": False}))
     return PromiseAnswer(replayed_promise(found, fleet, seeds=seeds), changes)
 
 
@@ -281,8 +279,18 @@ def _stated_counts(stated: Mapping[str, Any], *, field: str) -> tuple[int, int]:
 
 def _in_full(question: object, spec: PlanSpec) -> CapacityPlan:
     from simulator.planner.plan import answered_in_full, checked, completed
+    from simulator.reports.words.fields import reason_in_words
 
-    return checked(completed(question.plan) if isinstance(question, PlanAnswer) else answered_in_full(spec))
+    with reason_in_words():
+        return checked(completed(question.plan) if isinstance(question, PlanAnswer) else answered_in_full(spec))
+
+
+def _planned(spec: PlanSpec) -> CapacityPlan:
+    from simulator.planner.plan import plan_capacity
+    from simulator.reports.words.fields import reason_in_words
+
+    with reason_in_words():
+        return plan_capacity(spec)
 
 
 def _asked(question: PlanAnswer | PlanSpec | Given | str) -> tuple[PlanSpec, Mapping[str, Any] | None]:

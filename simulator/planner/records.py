@@ -8,7 +8,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import ClassVar
 
-from simulator.errors import InfeasibleError, RoofcastError
+from simulator.errors import RoofcastError
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, Note, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -292,20 +292,19 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """Why a candidate cannot serve: ``refusal`` says by how much, ``excess`` the same as a share of the bound.
+    """Why a candidate cannot serve: ``reason`` names by how much, ``excess`` the same as a share of the bound.
 
     candidate : what was refused; label : of it or of its part, to show
+    code : kind of reason: memory, slots, objective, limit (of the fleet), or that of a refusal to deploy
+    field : what asks for too much
     """
 
     candidate: Candidate
     label: str
-    refusal: RoofcastError
+    code: str
+    field: str
+    reason: Note
     excess: float
-
-    @property
-    def code(self) -> str:
-        """Kind of reason: memory, slots, objective, limit (of the fleet), or that of a refusal to deploy."""
-        return self.refusal.code
 
     @property
     def hardware(self) -> str:
@@ -320,16 +319,14 @@ class Rejection:
         return order, self.excess
 
 
-def refuse(candidate: Candidate, refusal: RoofcastError, *, excess: float = float("inf")) -> Rejection:
+def reject(candidate: Candidate, code: str, reason: Note, *, field: str, excess: float = float("inf")) -> Rejection:
     """A candidate that cannot serve: why, and by how much."""
-    return Rejection(candidate=candidate, label=candidate.label, refusal=refusal, excess=excess)
+    return Rejection(candidate=candidate, label=candidate.label, code=code, field=field, reason=reason, excess=excess)
 
 
-def refused_for_prompts(candidate: Candidate, prefill: Rejection) -> Rejection:
-    """The refusal of two pools for what is wrong with the one that computes the prompts."""
-    found = prefill.refusal
-    refusal = InfeasibleError(f"prefill: {found.message}", field=found.field, code=found.code, hint=found.hint)
-    return refuse(candidate, refusal, excess=prefill.excess)
+def refused(candidate: Candidate, error: RoofcastError) -> Rejection:
+    """A candidate that cannot be deployed."""
+    return reject(candidate, error.code, Note("not_deployed", {"error": error}), field=error.field)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

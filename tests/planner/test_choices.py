@@ -16,7 +16,7 @@ from simulator.planner.studies.length_split import LengthSplit, truncated_length
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.reports.sections.answer import sentence
 from simulator.reports.words.derivation import nearest_rejections
-from simulator.reports.words.fields import note_texts
+from simulator.reports.words.fields import note_texts, rejection_text
 from simulator.specs.question.plan import plan_spec
 from simulator.traffic.lengths import LengthDistribution
 
@@ -290,4 +290,4 @@ def test_every_accelerator_that_was_not_chosen_is_listed_dearer_or_with_a_reason
     assert served | {item.hardware for item in refused} == {"h100-sxm-80gb", "mi300x", "t4"}
     least = plan.best.counted_per_hour or 0.0
     assert all((fleet.counted_per_hour or 0.0) >= least for fleet in plan.alternatives)
-    assert all(item.refusal.message for item in refused)
+    assert all(rejection_text(item) for item in refused)

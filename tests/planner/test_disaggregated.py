@@ -40,6 +40,7 @@ from simulator.planner.verification.simulation import LEAST_DECODING, MOST_REPLI
 from simulator.reports.handoff.launch import launch_handoff
 from simulator.reports.plan_text import plan_markdown, plan_text
 from simulator.reports.tables.plan_document import plan_csv, plan_document
+from simulator.reports.words.fields import rejection_text
 from simulator.specs.question.plan import plan_spec
 from simulator.traffic.workload_requests import requests_of_mix
 
@@ -179,7 +180,7 @@ class TestCapacity:
         )
         assert isinstance(outcome, Rejection)
         assert outcome.code == "objective"
-        assert outcome.refusal.message.startswith("E2E p95")
+        assert rejection_text(outcome).startswith("E2E p95")
 
     def test_a_slower_link_takes_longer(self, evaluated: Disaggregated) -> None:
         slow = replace(evaluated, link=replace(evaluated.link, token_s=10 * evaluated.link.token_s))

@@ -26,7 +26,7 @@ from simulator.planner.search.wide_search import screen_space
 from simulator.reports.content.document import Table
 from simulator.reports.formats.text import sections_text
 from simulator.reports.sections.gap import gap_sections
-from simulator.reports.words.fields import note_text, plan_command
+from simulator.reports.words.fields import note_text, plan_command, rejection_text
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.question.plan import plan_spec
 
@@ -208,8 +208,9 @@ def test_fleets_beyond_a_limit_say_by_how_much() -> None:
     refused = [item for item in plan.rejections if item.code == "limit"]
     assert refused
     for item in refused:
-        devices = int(item.refusal.message.split()[0])
-        assert f"{devices - least:,} above `max_gpus` {least}" in item.refusal.message
+        said = rejection_text(item)
+        devices = int(said.split()[0])
+        assert f"{devices - least:,} above --max-gpus {least}" in said
         assert item.excess == pytest.approx(devices / least - 1)
 
 
@@ -228,7 +229,7 @@ def test_an_unknown_share_of_a_limit_is_no_fit() -> None:
     sized = usual_search(question, (platform,)).sized[:1]
     limit = FleetLimit(kind="cost", field="max_cost_per_hour", unit="USD/h", allowed=1.0, taken=lambda _: None)
     (refusal,) = beyond((limit,), sized)
-    assert "unknown" in refusal.refusal.message
+    assert "unknown" in rejection_text(refusal)
     assert refusal.excess == inf
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand
 from simulator.planner.fleet.fleet import Trial
 from simulator.planner.fleet.records import pack
+from simulator.planner.gap.records import GapError
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import PriceRule, market_price
 from simulator.planner.plan import plan_capacity
@@ -24,6 +26,7 @@ from simulator.planner.search.usual_search import usual_search
 from simulator.planner.serving.replica import LoadPolicy
 from simulator.planner.serving.shapes import Aggregated, evaluate, replicas_for
 from simulator.reports.words.derivation import resource_text
+from simulator.reports.words.fields import rejection_text, sentence
 from simulator.reports.words.plan_inputs import warning_texts
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
@@ -207,17 +210,18 @@ class TestKinds:
 @pytest.mark.usefixtures("few_accelerators")
 class TestRefusals:
     def test_too_large_says_by_how_much_and_what_would_be_enough(self) -> None:
-        with pytest.raises(InfeasibleError) as caught:
+        with pytest.raises(GapError) as caught:
             plan_capacity(plan_spec({"model": "llama-3.1-405b", "hardware": "a10", "tp": 8, "pp": 1, "rps": 1}))
-        assert "does not fit by" in caught.value.message
-        assert "GB per device" in caught.value.message
+        assert caught.value.reason is not None
+        assert re.match(r"does not fit by [\d.]+ GB per device", sentence(caught.value.reason))
         assert "enough would be `hardware`" in caught.value.hint
         assert caught.value.exit_code == 3
 
     def test_impossible_objective_names_the_closest_bound_and_that_bound_works(self) -> None:
-        with pytest.raises(InfeasibleError) as caught:
+        with pytest.raises(GapError) as caught:
             planned(tpot_p95="3ms")
-        assert "TPOT p95 of an idle replica" in caught.value.message
+        assert caught.value.reason is not None
+        assert sentence(caught.value.reason).startswith("TPOT p95 of an idle replica")
         flag = caught.value.hint.split("`tpot_p95` ")[1].split()[0]
         assert planned(tpot_p95=flag).best.replicas > 0
 
@@ -230,8 +234,10 @@ class TestRefusals:
         assert planned(rps=1000, max_gpus=needed).best.devices == needed
 
     def test_dtype_that_the_hardware_lacks(self) -> None:
-        with pytest.raises(InfeasibleError, match="no bf16"):
+        with pytest.raises(GapError) as caught:
             plan_capacity(plan_spec({"model": SMALL, "hardware": "t4", "rps": 1, "weights": "bf16"}))
+        assert caught.value.reason is not None
+        assert "no bf16" in sentence(caught.value.reason)
 
     @pytest.mark.parametrize(
         ("fields", "error", "text"),
@@ -256,7 +262,7 @@ class TestRefusals:
         plan = plan_capacity(plan_spec({"model": MODEL, "hardware": "h100", "rps": 10, "weights": "bf16"}))
         (alone,) = [item for item in plan.rejections if item.label == "TP1 bf16"]
         assert alone.code == "memory"
-        assert 60 < float(alone.refusal.message.split("by ")[1].split()[0]) < 80  # 141 GB of weights in 80 GB
+        assert 60 < float(rejection_text(alone).split("by ")[1].split()[0]) < 80  # 141 GB of weights in 80 GB
 
 
 class TestWarnings:

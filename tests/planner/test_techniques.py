@@ -76,8 +76,10 @@ class TestAxes:
             "tpot_p95": "60s",
             "ttft_p95": "99s",
         }
-        with pytest.raises(InfeasibleError, match="does not fit"):
+        with pytest.raises(GapError) as refused:
             planned(**fields)
+        assert refused.value.reason is not None
+        assert refused.value.reason.key == "does_not_fit"
         assert planned(**fields, weight_offload="0.6").best.replica.devices == 1
 
     def test_room_for_the_longest_request_holds_fewer_sequences(self) -> None:

@@ -305,16 +305,6 @@ def study(context: StudyContext) -> Gap:
     return gap_of(context.question, min(context.allowed, key=lambda item: (item.devices, item.rank)))
 
 
-def nothing_fits(question: Question, trial: Trial, gap: Gap) -> InfeasibleError:
-    """No candidate can serve even one request within its bounds."""
-    closest = relaxed_objectives.closest_refusal(trial)
-    count = len(trial.rejections)
-    message = f"no feasible plan for {question.model.name} among {count} candidates; closest is {closest.hardware} "
-    return InfeasibleError(
-        f"{message}{closest.label}: {closest.refusal.message}", field=closest.refusal.field, hint=gap.hint
-    )
-
-
 def over_budget(question: Question, ranked: list[Sized], overrun: Overrun, gap: Gap) -> InfeasibleError:
     """Candidates can serve, but none with ``max_gpus`` accelerators: what is missing, and what would close the gap."""
     budget = question.spec.max_gpus or 0
@@ -342,7 +332,12 @@ def refuse_nothing(question: Question, trial: Trial) -> GapError:
     gap = gap_of(
         question, None, options=relaxed_objectives.relaxed_options(question, missed, search=_every), bounds=missed
     )
-    return GapError(nothing_fits(question, trial, gap), gap=gap, currency=question.prices.currency)
+    closest = relaxed_objectives.closest_refusal(trial)
+    among = f"no feasible plan for {question.model.name} among {len(trial.rejections)} candidates"
+    error = InfeasibleError(
+        f"{among}; closest is {closest.hardware} {closest.label}", field=closest.field, hint=gap.hint
+    )
+    return GapError(error, gap=gap, currency=question.prices.currency, reason=closest.reason)
 
 
 def refuse_limits(question: Question, ranked: list[Sized], limits: Sequence[FleetLimit]) -> GapError:

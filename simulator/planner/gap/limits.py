@@ -15,7 +15,7 @@ from simulator.planner.gap.changes import pinned_spec
 from simulator.planner.gap.records import GapOption
 from simulator.planner.money.facilities import facilities, racked
 from simulator.planner.money.market import market_price, plan_rule
-from simulator.planner.records import FieldValue, Platform, Rejection, refuse
+from simulator.planner.records import FieldValue, Platform, Rejection, reject
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenTable
 from simulator.records import dataclass
@@ -91,24 +91,18 @@ def beyond(limits: Sequence[FleetLimit], ranked: Sequence[Sized]) -> tuple[Rejec
     for item in ranked:
         broken = [limit for limit in limits if not limit.holds(item)]
         if broken:
-            message = "; ".join(_by_how_much(limit, item) for limit in broken)
-            refusal = InfeasibleError(message, field=Option(broken[0].field), code="limit")
-            excess = max(limit.share(item) for limit in broken) - 1
-            found.append(refuse(item.evaluated.candidate, refusal, excess=excess))
+            reason = Note("limits_broken", {"broken": tuple(_by_how_much(limit, item) for limit in broken)})
+            field, excess = Option(broken[0].field), max(limit.share(item) for limit in broken) - 1
+            found.append(reject(item.evaluated.candidate, "limit", reason, field=field, excess=excess))
     return tuple(found)
 
 
-def _by_how_much(limit: FleetLimit, sized: Sized) -> str:
-    given, taken = f"`{limit.field}` {limit.allowed:,.6g}", limit.taken(sized)
+def _by_how_much(limit: FleetLimit, sized: Sized) -> Note:
+    known, taken = {"field": limit.field, "unit": limit.unit, "allowed": limit.allowed}, limit.taken(sized)
     if taken is None:
-        return f"its share of {given} is unknown"
-    of = "" if limit.kind == "devices" else f" of {sized.devices} GPUs"
-    return f"{amount_text(taken)} {limit.unit}{of}, {amount_text(taken - limit.allowed)} above {given}"
-
-
-def amount_text(value: float) -> str:
-    """``1,234``, ``12.5``, ``0.25``: whole from a hundred on."""
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.3g}"
+        return Note("share_unknown", known)
+    whole = {"counted": limit.kind == "devices", "devices": sized.devices}
+    return Note("limit_broken", {**known, **whole, "taken": taken, "above": taken - limit.allowed})
 
 
 def name_of(sized: Sized) -> str:

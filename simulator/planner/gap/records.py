@@ -173,9 +173,11 @@ class Gap(Study):
 
 
 class GapError(InfeasibleError):
-    """No plan: ``gap`` says what is missing and what would close it, with costs in ``currency``."""
+    """No plan: ``gap`` says what is missing and what would close it, with costs in ``currency``; ``reason`` why the
+    candidate that comes nearest cannot serve, where none can."""
 
-    def __init__(self, refusal: InfeasibleError, *, gap: Gap, currency: str) -> None:
+    def __init__(self, refusal: InfeasibleError, *, gap: Gap, currency: str, reason: Note | None = None) -> None:
         super().__init__(refusal.message, field=refusal.field, code=refusal.code, hint=refusal.hint)
         self.gap = gap
         self.currency = currency
+        self.reason = reason

@@ -21,7 +21,7 @@ from simulator.errors import RoofcastError
 from simulator.planner.fleet.fleet import Sized, Trial, size, spare_replicas
 from simulator.planner.fleet.records import housing_of
 from simulator.planner.money.market import market_price, plan_rule
-from simulator.planner.records import Candidate, Platform, Rejection, refuse, shared_by_pools
+from simulator.planner.records import Candidate, Platform, Rejection, refused, shared_by_pools
 from simulator.planner.search.candidates import USUAL_DP_SIZES, candidates, pool_candidates
 from simulator.planner.search.question import Question, check_decodes
 from simulator.planner.serving.capacity import Capacity, Missed
@@ -229,7 +229,7 @@ class _Pools:
                 try:
                     pair = Pair(prefill=prefill, decode=decode, link=link_of(prefill, decode))
                 except RoofcastError as error:
-                    self._rejections.append(refuse(candidate, error))
+                    self._rejections.append(refused(candidate, error))
                     continue
                 first = prefill_capacity(pair, self._made, objectives=question.objectives, policy=question.policy)
                 if isinstance(first, Missed):

@@ -23,7 +23,7 @@ from simulator.engine.pools import Pool, slower_network, transfer_link
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import without_speculation
 from simulator.phases.step import estimate_step
-from simulator.planner.records import Candidate, Rejection, refuse, refused_for_prompts
+from simulator.planner.records import Candidate, Rejection, refused
 from simulator.planner.serving.capacity import (
     Capacity,
     KnownSteps,
@@ -57,6 +57,7 @@ from simulator.planner.serving.replica import (
 )
 from simulator.planner.serving.shapes import Counts, Shape
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.model.architecture import ModelSpec
 from simulator.traffic.lengths import Array, RequestMix
 
@@ -377,14 +378,15 @@ def evaluate_pools(
     made = Made() if made is None else made
     (prefill,) = pool_replicas((prompter,), made, decodes=False, model=model, mix=mix, policy=policy)
     if isinstance(prefill, Rejection):
-        return refused_for_prompts(candidate, prefill)
+        reason = Note("prompts_rejected", {"reason": prefill.reason})
+        return replace(prefill, candidate=candidate, label=candidate.label, reason=reason)
     (decode,) = pool_replicas((decoder,), made, decodes=True, model=model, mix=mix, policy=policy)
     if isinstance(decode, Rejection):
         return replace(decode, candidate=candidate, label=candidate.label)
     try:
         pair = Pair(prefill=prefill, decode=decode, link=link_of(prefill, decode))
     except RoofcastError as error:
-        return refuse(candidate, error)
+        return refused(candidate, error)
     first = prefill_capacity(pair, made, objectives=objectives, policy=policy)
     second = decode_capacity(decode, made, objectives=objectives, policy=policy)
     if isinstance(first, Missed):

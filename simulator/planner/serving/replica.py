@@ -12,19 +12,19 @@ import numpy as np
 from simulator.engine.lanes.limits import SlotLimit, kv_tokens_for_one, slots_of
 from simulator.engine.lanes.load_curve import LoadCurve, Saturation, lanes
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective, SteadyState
-from simulator.errors import InfeasibleError, Option, RoofcastError
+from simulator.errors import Option, RoofcastError
 from simulator.kernels.timing import Provenance
 from simulator.operators.transformer import is_encoder_only
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import PROVENANCE_SHARE
-from simulator.planner.records import Candidate, Rejection, refuse
+from simulator.planner.records import Candidate, Rejection, refused, reject
 from simulator.planner.serving.capacity import Capacity, KnownSteps, Latencies, Missed, Replica, Role, replica_curves
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.question.techniques import SpeculationSpec
 from simulator.traffic.lengths import RequestMix
-from simulator.units import GIGA, bound_text, percent_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ def _prepared(
         curves = iter(replica_curves([item for item in found if not isinstance(item, Rejection)], mix=mix))
     except RoofcastError as error:
         if len(tried) == 1:
-            return [refuse(tried[0], error)]
+            return [refused(tried[0], error)]
         # Which of them has no price, each says alone.
         return [
             prepare(candidate, model=model, mix=mix, policy=policy, prefill_pool=prefill_pool) for candidate in tried
@@ -178,7 +178,7 @@ def _deployed(
     try:
         deployment = deployed(candidate, model=model, policy=policy, prefill_pool=prefill_pool)
     except RoofcastError as error:
-        return refuse(candidate, error)
+        return refused(candidate, error)
     memory = memory_plan(deployment)
     return memory_refusal(candidate, memory) or (deployment, memory)
 
@@ -260,23 +260,18 @@ def quality_refusal(candidate: Candidate, *, model: ModelSpec, allowed: float) -
     quality = answer_quality(model, candidate.precision, candidate.techniques)
     if quality.within(allowed):
         return None
-    unknown = "what nobody published for this model"
-    lost = unknown if quality.loss is None else percent_text(quality.loss, digits=3)
-    message = f"answers lose {lost}, above {percent_text(allowed, digits=3)}"
-    refusal = InfeasibleError(message, field=Option("max_quality_loss"), code="quality")
-    return refuse(candidate, refusal, excess=float("inf") if quality.loss is None else quality.loss - allowed)
+    unknown, field = quality.loss is None, Option("max_quality_loss")
+    reason = Note("loses_unknown" if unknown else "loses_more", {"loss": quality.loss, "allowed": allowed})
+    excess = float("inf") if quality.loss is None else quality.loss - allowed
+    return reject(candidate, "quality", reason, field=field, excess=excess)
 
 
 def memory_refusal(candidate: Candidate, memory: MemoryPlan) -> Rejection | None:
     """The refusal of weights that do not fit."""
     if memory.shortfall_bytes <= 0:
         return None
-    message = (
-        f"does not fit by {memory.shortfall_bytes / GIGA:.1f} GB per device: weights "
-        f"{memory.weights_bytes / GIGA:.1f} GB of a budget of {memory.budget_bytes / GIGA:.1f} GB"
-    )
-    refusal = InfeasibleError(message, field="memory", code="memory")
-    return refuse(candidate, refusal, excess=memory.shortfall_bytes / memory.budget_bytes)
+    reason = Note("does_not_fit", {"memory": memory})
+    return reject(candidate, "memory", reason, field="memory", excess=memory.shortfall_bytes / memory.budget_bytes)
 
 
 def slot_refusal(candidate: Candidate, memory: MemoryPlan, *, curve: LoadCurve) -> Rejection | None:
@@ -286,30 +281,21 @@ def slot_refusal(candidate: Candidate, memory: MemoryPlan, *, curve: LoadCurve) 
     limits = curve.limits
     if curve.limit is SlotLimit.TOKEN_BUDGET:
         budget, taken = (round(limits.round_steps * count) for count in (limits.batched_tokens, limits.sequence_tokens))
-        message = (
-            f"a token budget of {budget} per step is {taken + 1 - budget} too small: {taken + 1} are the least, "
-            f"{'one' if taken == 1 else taken} for a decoding sequence and one for a prompt"
-        )
-        refusal = InfeasibleError(message, field=Option("max_num_batched_tokens"), code="token_budget")
-        return refuse(candidate, refusal, excess=(taken + 1 - budget) / budget)
+        short, field = taken + 1 - budget, Option("max_num_batched_tokens")
+        reason = Note("few_step_tokens", {"budget": budget, "short": short, "least": taken + 1, "taken": taken})
+        return reject(candidate, "token_budget", reason, field=field, excess=short / budget)
     needed = kv_tokens_for_one(curve.mix, limits=limits)
     short_bytes = (needed - limits.kv_tokens) * memory.kv_bytes_per_token
-    message = (
-        f"KV cache of {memory.kv_capacity_tokens} tokens does not hold one request: "
-        f"{curve.mix.decode_context_tokens:.0f} tokens on average, {needed:.0f} with two standard deviations "
-        f"({short_bytes / GIGA:.3g} GB per device short)"
-    )
-    refusal = InfeasibleError(message, field="memory", code="slots")
-    return refuse(candidate, refusal, excess=short_bytes / memory.budget_bytes)
+    known = {"held": memory.kv_capacity_tokens, "mean": curve.mix.decode_context_tokens}
+    reason = Note("holds_no_request", {**known, "needed": needed, "short_bytes": short_bytes})
+    return reject(candidate, "slots", reason, field="memory", excess=short_bytes / memory.budget_bytes)
 
 
 def missed_objective(candidate: Candidate, missed: Missed, *, margin: float = 1.0) -> Rejection:
     """The refusal of a candidate that misses an objective even without load; margin : of its steps over predicted."""
-    item, excess = missed.objective, missed.excess
-    slower = f" where steps take {margin:.3g} times as long as predicted" if margin > 1 else ""
-    above = f"above {bound_text(item.bound_s)}" + (f" by a factor of {excess:.3g}" if f"{excess:.3g}" != "1" else "")
-    message = f"{item.name} of an idle replica is {bound_text(excess * item.bound_s, digits=4)}{slower}, {above}"
-    return refuse(candidate, InfeasibleError(message, field="objectives", code="objective"), excess=excess - 1)
+    item, times = missed.objective, missed.excess
+    known = {"objective": item, "idle_s": times * item.bound_s, "times": times, "margin": margin}
+    return reject(candidate, "objective", Note("idle_above", known), field="objectives", excess=times - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

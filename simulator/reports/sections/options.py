@@ -18,7 +18,7 @@ from simulator.reports.content.quantities import change_text, counted_text, mone
 from simulator.reports.sections.answer import price_blocks
 from simulator.reports.studies import Studies
 from simulator.reports.words.derivation import families_text, nearest_rejections, order_text, terms_text
-from simulator.reports.words.fields import flagged, note_text
+from simulator.reports.words.fields import note_text, rejection_text
 from simulator.units import KILO
 
 _SHOWN = 14
@@ -112,7 +112,7 @@ def options_content(studies: Studies) -> tuple[doc.Block, ...]:
         "refused",
         "Cannot serve",
         "Option: | Why::",
-        [(f"{item.hardware} {item.label}", flagged(item.refusal.message)) for item in nearest_rejections(plan)],
+        [(f"{item.hardware} {item.label}", rejection_text(item)) for item in nearest_rejections(plan)],
     )
     families = (doc.Paragraph(text=families_text(plan)),) if plan.families else ()
     money = (_market_table(studies), *price_blocks(plan))

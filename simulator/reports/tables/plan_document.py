@@ -26,9 +26,9 @@ from simulator.reports.words.fields import (
     error_content,
     flag_of,
     flag_texts,
-    flagged,
     note_text,
     plan_command,
+    rejection_text,
 )
 from simulator.reports.words.plan_inputs import plan_input, warning_texts
 from simulator.specs.question.plan import PlanSpec
@@ -196,7 +196,7 @@ def plan_document(plan: CapacityPlan) -> str:
         "plan": _fleet(plan.best, plan),
         "alternatives": [_fleet(fleet, plan) for fleet in plan.alternatives],
         "rejected": [
-            {"setup": item.label, **_picked(item, "hardware", "code"), "message": flagged(item.refusal.message)}
+            {"setup": item.label, **_picked(item, "hardware", "code"), "message": rejection_text(item)}
             for item in plan.rejections
         ],
         "candidates": plan.candidates,

@@ -10,7 +10,7 @@ from simulator.phases.memory import MemoryPlan
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.serving.capacity import Limit, Resource
 from simulator.reports.content.quantities import counted_text, money_text, price_text, served_unit
-from simulator.reports.words.fields import flag_of, flagged, note_text
+from simulator.reports.words.fields import flag_of, note_text, rejection_text
 from simulator.specs.money.prices import OfferKind
 from simulator.specs.question.plan import NONE
 from simulator.units import GIGA, KILO, MILLI, bound_text, percent_text, plain_text
@@ -345,7 +345,7 @@ def nearest_rejections(plan: CapacityPlan) -> tuple[Rejection, ...]:
 def explanation(plan: CapacityPlan) -> tuple[str, ...]:
     """The derivation of the chosen fleet and the refusals, one sentence a line."""
     nearest = nearest_rejections(plan)
-    refused = (f"refused {item.hardware} {item.label}: {flagged(item.refusal.message)}" for item in nearest)
+    refused = (f"refused {item.hardware} {item.label}: {rejection_text(item)}" for item in nearest)
     return (*derivation(plan), *refused)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from math import isfinite
 from pathlib import Path
@@ -12,17 +13,18 @@ from string import Formatter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from simulator.errors import Option, RoofcastError, shown
+from simulator.errors import InfeasibleError, Option, RoofcastError, one_line, shown
 from simulator.specs.base import Assumption, Note, ValueOrigin, read_yaml
 from simulator.specs.engine.releases import LimitRule, LimitSource
 from simulator.specs.question.plan_values import SHORT_FIELDS
 from simulator.traffic.lengths import LengthDistribution
-from simulator.units import GIGA, KILO, MILLI, counted_text, percent_text, plain_text
+from simulator.units import GIGA, KILO, MILLI, bound_text, counted_text, percent_text, plain_text
 
 if TYPE_CHECKING:
     from simulator.engine.encoders import EncoderUse
+    from simulator.engine.lanes.steady_state import Objective
     from simulator.engine.runs.attention_ffn import AttentionFfnUse
-    from simulator.planner.records import FieldValue
+    from simulator.planner.records import FieldValue, Rejection
     from simulator.specs.question.plan import PlanSpec
 
 _JOINED = ("load_profile",)
@@ -236,6 +238,12 @@ def _attention_ffn(use: AttentionFfnUse) -> str:
     )
 
 
+def _idle_above(objective: Objective, idle_s: float, times: float, margin: float) -> str:
+    slower = f" where steps take {margin:.3g} times as long as predicted" if margin > 1 else ""
+    above = f"above {bound_text(objective.bound_s)}" + (f" by a factor of {times:.3g}" if f"{times:.3g}" != "1" else "")
+    return f"{objective.name} of an idle replica is {bound_text(idle_s, digits=4)}{slower}, {above}"
+
+
 _FORMATS: Mapping[str, Callable[[Any, str], str]] = MappingProxyType(
     {
         "percent": lambda share, digits: percent_text(share, digits=int(digits) if digits else None),
@@ -253,6 +261,8 @@ _FORMATS: Mapping[str, Callable[[Any, str], str]] = MappingProxyType(
             before + ", ".join(f"{name} {value:g}" for name, value in pairs) if pairs else ""
         ),
         "plain": lambda value, _: plain_text(value),
+        "amount": lambda value, _: f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.3g}",
+        "one_or": lambda count, _: "one" if count == 1 else str(count),
         "shown": lambda value, _: shown(value),
         "after": lambda value, before: f"{before}{value}" if value else "",
         "or": lambda value, otherwise: str(value or otherwise),
@@ -269,7 +279,9 @@ class _Template(Formatter):
         return _FORMATS[word](value, rest) if word in _FORMATS else super().format_field(value, format_spec)
 
 
-_MADE: Mapping[str, Callable[..., str]] = MappingProxyType({"encoders": _encoders, "attention_ffn": _attention_ffn})
+_MADE: Mapping[str, Callable[..., str]] = MappingProxyType(
+    {"encoders": _encoders, "attention_ffn": _attention_ffn, "idle_above": _idle_above}
+)
 
 
 @cache
@@ -290,6 +302,23 @@ def note_text(item: Note | str) -> str:
     if item.key in _DETAILS:
         return _DETAILS[item.key].format_map(item.values)
     return sentence(item)
+
+
+def rejection_text(item: Rejection) -> str:
+    """Why a candidate cannot serve, with fields as flags."""
+    return flagged(sentence(item.reason))
+
+
+@contextmanager
+def reason_in_words() -> Iterator[None]:
+    """A refusal to plan says, too, why the candidate that comes nearest cannot serve."""
+    try:
+        yield
+    except InfeasibleError as error:
+        reason = getattr(error, "reason", None)
+        if reason is not None:
+            error.message = one_line(f"{error.message}: {sentence(reason)}")
+        raise
 
 
 def note_texts(items: Iterable[Note | str]) -> list[str]:

@@ -121,6 +121,17 @@ def test_sequences_of_a_decode_worker_follow_from_the_most_clients(
     assert tuple(run.run.scenario["engine"]["max_num_seqs"] for run in found) == sequences
 
 
+@pytest.mark.parametrize(
+    ("decode", "weights", "sequences"), [("1 8 8 0", "fp8", 256), ("1 8 8 1", "fp8", 80), ("1 8 8 1", "mxfp4", 2048)]
+)
+def test_sequences_of_sglang_decode_workers_on_amd_are_those_of_their_recipe(
+    tmp_path: Path, decode: str, weights: str, sequences: int
+) -> None:
+    said = pools_row("1 8 8 1", decode, devices=8, gpus=16, engine="mori-sglang", clients=2048)
+    (found,) = load_disaggregated(written(tmp_path, said.replace(",fp8,", f",{weights},")))
+    assert found.run.scenario["engine"]["max_num_seqs"] == sequences
+
+
 def test_ranks_of_a_pool_guess_three_tokens_until_they_are_full(tmp_path: Path) -> None:
     rows = [
         pools_row("1 8 8 1", "1 8 8 1", devices=8, gpus=16, engine="dynamo-tensorrt-llm", clients=count)

@@ -67,7 +67,11 @@ _SPREAD_DECODE_SEQUENCES = 256
 """As SGLang's recipes for pools on AMD set --max-running-requests of decode workers that share attention and spread
 experts (from memory, verify). Rows agree: with 512 and 1,024 clients such a worker holds 192 to 240 sequences (answers
 a second x time per token x tokens of an answer), and first tokens wait 30 s while prompts come at half of what the
-prefill pool takes elsewhere; every other decode worker of these rows goes on to more."""
+prefill pool takes elsewhere."""
+_RANK_DECODE_SEQUENCES = {"fp8": 80}
+"""Of a rank of attention there, by weight format, read from rows that are not scored: with 128 or 256 clients a rank 61
+to 95 run (mean 77, 9 runs of 6 configurations) while first tokens wait 28 to 536 s, and a second worker doubles the
+answers a second; the recipe is not known. MXFP4's ranks go on to 470."""
 _LAYOUT = re.compile(r"tp(\d+) ep(\d+) dp_attention([01])")
 
 # Guesses of the recipes with multi-token prediction (from memory, verify): three steps of one guess each, two in
@@ -200,8 +204,9 @@ def _scenario(row: Row, *, most: int) -> dict[str, Any]:
     }
     tokens = _PREFILL_TOKENS.get((engine, vendor, row["model"]))
     pools = pools_of(row)
-    if engine == "sglang" and vendor == "amd" and pools is not None and pools[1].ep > 1 and not pools[1].attention_dp:
-        limits["max_num_seqs"] = _SPREAD_DECODE_SEQUENCES
+    if engine == "sglang" and vendor == "amd" and pools is not None and pools[1].ep > 1:
+        ranks = _RANK_DECODE_SEQUENCES.get(row["weight_dtype"], limits["max_num_seqs"])
+        limits["max_num_seqs"] = ranks if pools[1].attention_dp else _SPREAD_DECODE_SEQUENCES
     if engine == "tensorrt-llm" and pools is not None:
         limits["max_num_seqs"] = decode_sequences(pools[1], concurrency=concurrency, most=most)
     if engine == "sglang":

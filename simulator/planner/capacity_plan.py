@@ -95,11 +95,15 @@ class PlanBasis:
     question : resolved, and with the demand that the event simulation found for a trace
     shown : the plan's fleets before their latencies and limits were worked out, the chosen one first
     in_stock : accelerators of the chosen fleet's kind that exist, in use or not
+    whole_per_s, beside_per_s : of a fleet beside others the demand of all, and what the others carry of it as it grows
+        [1/s]; None where another of them grows
     """
 
     question: Question
     shown: tuple[Sized, ...]
     in_stock: int = 0
+    whole_per_s: float | None = None
+    beside_per_s: float | None = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

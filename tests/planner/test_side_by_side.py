@@ -53,14 +53,20 @@ def test_parts_carry_the_demand_and_show_what_their_requests_see() -> None:
         assert any("price" in bar.name for bar in risk.tornado) != bool(share.from_stock)
 
 
-def test_what_is_all_there_grows_from_what_is_there_not_from_whole_servers() -> None:
+def test_growth_goes_to_what_is_obtained_beyond_what_the_others_carry() -> None:
     plan = planned(growth="5%/month")
-    shares = stock_of(plan).shares
-    assert shares[0].from_stock == shares[0].devices == 4
-    for share, part in zip(shares, plan.serving, strict=True):
-        growth = part.study(Growth)
-        assert growth is not None
-        assert growth.months[0].devices[0] == share.devices
+    existing, obtained = stock_of(plan).shares
+    assert existing.from_stock == existing.devices == 4
+    assert obtained.bought == obtained.devices
+    first, second = plan.serving
+    assert first.study(Growth) is None, "nobody buys more of what only exists"
+    growth = second.study(Growth)
+    assert growth is not None
+    assert growth.months[0].devices[0] == obtained.devices
+    assert growth.beside_per_s == pytest.approx(existing.capacity_per_s)
+    for month in growth.months:
+        whole_per_s = plan.demand.planned_rate_per_s * 1.05**month.month
+        assert month.rates_per_s[1] + existing.capacity_per_s == pytest.approx(whole_per_s)
 
 
 def test_what_lies_in_stock_is_not_ordered() -> None:

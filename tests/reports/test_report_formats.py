@@ -20,9 +20,11 @@ import pytest
 
 from simulator.errors import FileError, RoofcastError
 from simulator.planner.money.tco_records import cash_flows
+from simulator.planner.plan import plan_capacity
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.rental import RentalMix
 from simulator.planner.studies.resilience import Resilience
+from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.reports.content.document import (
     Cell,
@@ -54,6 +56,8 @@ from simulator.reports.formats.finance_inputs import inputs_of
 from simulator.reports.formats.pdf import literal, typst_source
 from simulator.reports.handoff.launch import handoff_names
 from simulator.reports.report import build_report
+from simulator.reports.studies import gather
+from simulator.specs.question.plan import plan_spec
 from tests.for_every import for_every
 from tests.reports.report_cases import CREATED, rendered, studied, whole_report
 from tests.reports.spreadsheet import Workbook
@@ -160,6 +164,25 @@ def test_csv_months_add_up_to_the_years_of_every_scenario() -> None:
         assert billed[scenario_name(item.kind)] == pytest.approx(item.annual, abs=CENT)
     assert billed["own"] == pytest.approx(cost.owning.capex_total + cost.owning.opex_total, abs=CENT)
     assert effective["own"] == pytest.approx(cost.owning.depreciation_per_year + cost.owning.opex_total, abs=CENT)
+
+
+@pytest.mark.parametrize(("stock", "obtains"), [("h100=4", True), ("h100=64", False)])
+def test_csv_with_stock_holds_what_is_signed(stock: str, obtains: bool) -> None:
+    asked = {"rps": 200, "model": "llama-3.1-8b", "hardware": "l40s", "stock": stock, "serving": "aggregated"}
+    plan = plan_capacity(plan_spec(asked))
+    found, files = plan.study(StockPlan), cost_files(gather(plan, command="", created=CREATED))
+    assert found is not None
+    assert bool(found.bought) is obtains
+    assert ("costs-rent-planned.csv" in files) is obtains
+    months = list(csv.DictReader(StringIO(files["costs-rent-planned.csv" if obtains else "costs-own.csv"])))
+    rows = [row for row in months if row["ChargePeriodStart"] == months[0]["ChargePeriodStart"]]
+    electricity = rows.pop()
+    assert electricity["ChargeDescription"] == f"electricity of {found.devices - found.bought} existing accelerators"
+    assert electricity["ResourceId"] == f"{found.shares[0].hardware}-fleet"
+    assert [row["ChargeDescription"] for row in rows] == [f"{found.bought} accelerators, all hours"] * obtains
+    if obtains:
+        assert found.cost_per_hour is not None
+        assert float(rows[0]["BilledCost"]) == pytest.approx(found.cost_per_hour * 730, rel=0.02)
 
 
 def test_csv_has_the_columns_of_focus_and_months_without_gaps() -> None:

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from typing import ClassVar
 
 from simulator.errors import Option, ProfileError, RoofcastError
-from simulator.planner.capacity_plan import StudyContext
+from simulator.planner.capacity_plan import PlanBasis, StudyContext
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.resizing import Resizer, resizer
 from simulator.planner.money.market import purchase_offer
@@ -57,6 +57,7 @@ class Growth(Study):
     rent : what renting the devices that each month needs comes to over the horizon, for every band; rent_now : the
     fleet of the start alone; at the plan's price of an accelerator-hour, None without one
     in_stock : accelerators of its kind that exist, which nobody has to order
+    beside_per_s : of the demand that other fleets go on to carry [1/s]; rates are those beyond it
     """
 
     key: ClassVar[str] = "growth"
@@ -72,6 +73,7 @@ class Growth(Study):
     rent: tuple[float, ...] | None
     rent_now: float | None
     in_stock: int = 0
+    beside_per_s: float = 0.0
 
     @property
     def horizon_months(self) -> int:
@@ -108,8 +110,10 @@ def month_later(start: date, months: int) -> date:
     return date(year, month + 1, min(start.day, monthrange(year, month + 1)[1]))
 
 
-def _month(fleet: Resizer, *, start: date, month: int, rate_per_s: float, bands: tuple[DemandBand, ...]) -> GrowthMonth:
-    rates = tuple(rate_per_s * (1 + band.rate_per_month) ** month for band in bands)
+def _month(
+    fleet: Resizer, *, start: date, month: int, rate_per_s: float, beside_per_s: float, bands: tuple[DemandBand, ...]
+) -> GrowthMonth:
+    rates = tuple(rate_per_s * (1 + band.rate_per_month) ** month - beside_per_s for band in bands)
     devices = fleet.devices_for(rates)
     return GrowthMonth(
         month=month,
@@ -190,16 +194,16 @@ def _offered_lead_time(question: Question, hardware: str) -> tuple[int, str | No
     return offer.lead_time_days, f"{offer.provider}, {offer.date}"
 
 
-def growth_of(question: Question, sized: Sized, *, in_stock: int) -> Growth | None:
-    """Months, bands and orders of the chosen fleet; None where no growth was given.
+def growth_of(question: Question, sized: Sized, *, basis: PlanBasis) -> Growth | None:
+    """Months, bands and orders of the chosen fleet; None where no growth was given, or a fleet beside it grows.
 
     The replica keeps its set-up; rates grow geometrically, d(m) = d(0) (1 + g)^m, in the low and the high band with
     half and one and a half times g.
 
     Raises RoofcastError: the high band leaves what a plan takes as a rate.
     """
-    spec = question.spec
-    if spec.growth is None:
+    spec, in_stock, beside = question.spec, basis.in_stock, basis.beside_per_s
+    if spec.growth is None or beside is None:
         return None
     start = spec.start or date.today()
     horizon = spec.horizon or DEFAULT_HORIZON_MONTHS
@@ -210,11 +214,12 @@ def growth_of(question: Question, sized: Sized, *, in_stock: int) -> Growth | No
         DemandBand(name="high", rate_per_month=spec.growth * _HIGH),
     )
     arrives = start + timedelta(days=lead_days)
-    rate, fleet = question.demand.planned_rate_per_s, resizer(sized)
+    rate, fleet = basis.whole_per_s or question.demand.planned_rate_per_s, resizer(sized)
     _check_end(rate * (1 + bands[-1].rate_per_month) ** horizon, months=horizon, monthly=spec.growth)
     price = sized.cost.per_device_hour
     months = tuple(
-        _month(fleet, start=start, month=month, rate_per_s=rate, bands=bands) for month in range(horizon + 1)
+        _month(fleet, start=start, month=month, rate_per_s=rate, beside_per_s=beside, bands=bands)
+        for month in range(horizon + 1)
     )
     return Growth(
         start=start.isoformat(),
@@ -226,6 +231,7 @@ def growth_of(question: Question, sized: Sized, *, in_stock: int) -> Growth | No
         bridge_until=arrives.isoformat(),
         bridge_devices=_bridge_devices(months, until=arrives, band=1, in_stock=in_stock),
         in_stock=in_stock,
+        beside_per_s=beside,
         rent=None if price is None else _rent(months, per_device_hour=price),
         rent_now=None if price is None else sized.devices * price * HOURS_PER_MONTH * horizon,
     )
@@ -233,4 +239,4 @@ def growth_of(question: Question, sized: Sized, *, in_stock: int) -> Growth | No
 
 def study(context: StudyContext) -> Growth | None:
     """What the recommended fleet needs over the horizon."""
-    return growth_of(context.question, context.shown[0], in_stock=context.plan.basis.in_stock)
+    return growth_of(context.question, context.shown[0], basis=context.plan.basis)

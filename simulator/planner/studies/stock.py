@@ -323,9 +323,19 @@ def _held(context: StudyContext, stock: StockPlan) -> StockPlan:
 
 
 def parts(plan: CapacityPlan, spec: PlanSpec) -> tuple[CapacityPlan, ...]:
-    """Each of them in whole servers, a plan of its own; none where nothing exists."""
+    """Each of them in whole servers, a plan of its own; none where nothing exists. What demand grows by goes to the one
+    for which accelerators are obtained, else to the last that is filled."""
     stock = plan.study(StockPlan)
-    return () if stock is None else tuple(alone(plan, share, spec) for share in stock.shares)
+    if stock is None:
+        return ()
+    grows = next((place for place, share in enumerate(stock.shares) if share.bought), len(stock.shares) - 1)
+    beside = sum(share.capacity_per_s for place, share in enumerate(stock.shares) if place != grows)
+    found = []
+    for place, share in enumerate(stock.shares):
+        part = alone(plan, share, spec)
+        whole, others = plan.demand.planned_rate_per_s, beside if place == grows else None
+        found.append(replace(part, basis=replace(part.basis, whole_per_s=whole, beside_per_s=others)))
+    return tuple(found)
 
 
 def alone(plan: CapacityPlan, share: FleetShare, spec: PlanSpec) -> CapacityPlan:

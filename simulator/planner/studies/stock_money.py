@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
+from math import ceil
 
 from simulator.errors import ProfileError
+from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.fleet.records import Housing
 from simulator.planner.money.market import purchase_offer
-from simulator.planner.money.tco import above_idle_w, annuity_factor, spare_accelerators
+from simulator.planner.money.tco import above_idle_w, annuity_factor, spare_accelerators, total_cost
+from simulator.planner.money.tco_records import TotalCost
 from simulator.planner.studies.stock_fleets import FleetShare, StockPlan
 from simulator.records import dataclass
 from simulator.specs.money.ownership import OwnershipProfile
@@ -92,4 +97,30 @@ def stock_money(stock: StockPlan, *, mean_load: float, prices: PriceProfile, own
         typical_w=stock.typical_w,
         facility_kwh=facility_kwh,
         location_t=facility_kwh * ownership.grid_location_kg_per_kwh.value / KILO,
+    )
+
+
+def obtained_costs(plan: CapacityPlan, *, prices: PriceProfile, ownership: OwnershipProfile) -> tuple[TotalCost, ...]:
+    """What has to be obtained, of each fleet that needs it, to rent and to own."""
+    stock = plan.study(StockPlan)
+    found = []
+    for share, part in zip(stock.shares if stock else (), plan.parts, strict=True):
+        more = dict(share.by_kind)
+        housing = tuple(_part_of(item, more.get(item.hardware, 0)) for item in part.best.housing)
+        if share.bought:
+            part = replace(part, best=replace(part.best, housing=housing))
+            found.append(total_cost(part, prices=prices, ownership=ownership))
+    return tuple(found)
+
+
+def _part_of(item: Housing, devices: int) -> Housing:
+    """So many of its devices, with their share of the servers and of the power."""
+    share = devices / item.devices
+    return replace(
+        item,
+        devices=devices,
+        idle_devices=0,
+        servers=None if item.servers is None else ceil(item.servers * share),
+        typical_w=item.typical_w * share,
+        maximum_w=item.maximum_w * share,
     )

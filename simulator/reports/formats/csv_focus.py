@@ -1,7 +1,8 @@
 """The cost of a fleet's first year, month by month, in the columns of the FinOps cost specification (FOCUS 1.2).
 
 Every way to pay is a file of its own, named in SubAccountId too: nothing adds up alternatives. Months start when that
-way's fleet is in use. Figures are a forecast, so that BilledCost is what would be billed.
+way's fleet is in use. Figures are a forecast: BilledCost is what would be billed. Beside accelerators that exist
+they hold what has to be obtained, and the electricity of the existing.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from datetime import date
 from io import StringIO
 
 from simulator.planner.money.tco import RENTALS
-from simulator.planner.money.tco_records import Renting, RentKind
+from simulator.planner.money.tco_records import CostLine, Renting, RentKind, TotalCost
 from simulator.planner.studies.growth import month_later
+from simulator.planner.studies.stock_fleets import StockPlan
+from simulator.planner.studies.stock_money import obtained_costs, stock_money
 from simulator.records import dataclass
 from simulator.reports.studies import Studies
 from simulator.reports.words.fields import note_text
@@ -36,6 +39,7 @@ class _Charge:
     """One row before it is spelled out: ``billed`` is cash, ``effective`` the month's share of it."""
 
     scenario: str
+    hardware: str
     category: str
     description: str
     service: str
@@ -48,10 +52,11 @@ class _Charge:
     unit_price: float
 
 
-def _rented(item: Renting, *, devices: int) -> _Charge:
+def _rented(item: Renting, *, hardware: str, devices: int) -> _Charge:
     monthly = item.annual / MONTHS_PER_YEAR
     return _Charge(
         scenario=scenario_name(item.kind),
+        hardware=hardware,
         category="Usage",
         description=f"{devices} accelerators, all hours",
         service="Accelerator hours",
@@ -65,9 +70,9 @@ def _rented(item: Renting, *, devices: int) -> _Charge:
     )
 
 
-def _owning(studies: Studies, *, month: int) -> Iterator[_Charge]:
+def _owning(studies: Studies, item: _Obtained, *, month: int) -> Iterator[_Charge]:
     """Capital is billed in the first month and takes effect over its life; operation month by month."""
-    owning = studies.cost.owning
+    owning = item.cost.owning
     if owning is None:
         return
     life = owning.years * MONTHS_PER_YEAR
@@ -76,29 +81,62 @@ def _owning(studies: Studies, *, month: int) -> Iterator[_Charge]:
         residual = owning.residual if line.name == "servers" else 0.0
         effective = (line.amount - residual) / life
         if billed or effective:
-            yield _owned(studies, "Purchase", line.name, note_text(line.basis), billed=billed, effective=effective)
+            yield _owned(studies, item, "Purchase", line, billed=billed, effective=effective)
     for line in owning.opex:
         if line.amount:
             monthly = line.amount / MONTHS_PER_YEAR
-            yield _owned(studies, "Usage", line.name, note_text(line.basis), billed=monthly, effective=monthly)
+            yield _owned(studies, item, "Usage", line, billed=monthly, effective=monthly)
 
 
-def _owned(studies: Studies, category: str, name: str, basis: str, *, billed: float, effective: float) -> _Charge:
-    owning = studies.cost.owning
-    power_kwh = studies.energy.facility_kwh / MONTHS_PER_YEAR
+def _owned(
+    studies: Studies, item: _Obtained, category: str, line: CostLine, *, billed: float, effective: float
+) -> _Charge:
+    owning, name, per_kwh = item.cost.owning, line.name, studies.prices.power_per_kwh
     electricity = name == "electricity"
     return _Charge(
         scenario=OWNED,
+        hardware=item.hardware,
         category=category,
-        description=f"{name}: {basis}",
+        description=f"{name}: {note_text(line.basis)}",
         service=name.capitalize(),
         provider=owning.offer.provider if owning is not None and name == "servers" else "own",
         pricing="Standard",
         billed=billed,
         effective=effective,
-        quantity=power_kwh if electricity else 1.0,
+        quantity=_kwh(billed, per_kwh) if electricity else 1.0,
         unit="kWh" if electricity else "Months",
-        unit_price=studies.prices.power_per_kwh if electricity else billed,
+        unit_price=per_kwh if electricity else billed,
+    )
+
+
+def _kwh(paid: float, per_kwh: float) -> float:
+    return paid / per_kwh if per_kwh else 0.0
+
+
+def _existing(studies: Studies, scenario: str) -> tuple[_Charge, ...]:
+    """The electricity of accelerators that exist; nothing where none do."""
+    stock, per_kwh = studies.plan.study(StockPlan), studies.prices.power_per_kwh
+    if stock is None or stock.bought == stock.devices:
+        return ()
+    mean_load = studies.plan.demand.mean_load
+    found = stock_money(stock, mean_load=mean_load, prices=studies.prices, ownership=studies.ownership)
+    monthly = found.existing_electricity_per_year / MONTHS_PER_YEAR
+    kinds = " + ".join(share.hardware for share in stock.shares if share.from_stock)
+    return (
+        _Charge(
+            scenario=scenario,
+            hardware=kinds,
+            category="Usage",
+            description=f"electricity of {stock.devices - stock.bought} existing accelerators",
+            service="Electricity",
+            provider="own",
+            pricing="Standard",
+            billed=monthly,
+            effective=monthly,
+            quantity=_kwh(monthly, per_kwh),
+            unit="kWh",
+            unit_price=per_kwh,
+        ),
     )
 
 
@@ -107,13 +145,13 @@ def _amount(value: float) -> str:
 
 
 def _row(charge: _Charge, studies: Studies, *, start: date, end: date) -> tuple[str, ...]:
-    fleet = studies.plan.best
-    tags = {"model": fleet.replica.deployment.model.name, "hardware": fleet.hardware, "plan": studies.input_hash[:12]}
+    model = studies.plan.best.replica.deployment.model.name
+    tags = {"model": model, "hardware": charge.hardware, "plan": studies.input_hash[:12]}
     period = (f"{start.isoformat()}T00:00:00Z", f"{end.isoformat()}T00:00:00Z")
     paid = _amount(charge.billed)
     said = (charge.category, charge.description, "AI and Machine Learning", charge.service, charge.provider)
     priced = (charge.pricing, _amount(charge.quantity), charge.unit, _amount(charge.unit_price))
-    whose = ("", f"{fleet.hardware}-fleet", charge.scenario, json.dumps(tags, sort_keys=True))
+    whose = ("", f"{charge.hardware}-fleet", charge.scenario, json.dumps(tags, sort_keys=True))
     costs = (paid, _amount(charge.effective), paid, paid, studies.currency)
     return (*costs, *period, *period, *said, *priced, *whose)
 
@@ -146,13 +184,40 @@ def _year(studies: Studies, in_use: date, months: Sequence[tuple[_Charge, ...]])
     return stream.getvalue()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Obtained:
+    """Accelerators that are paid for, and what each way to pay for them costs."""
+
+    hardware: str
+    cost: TotalCost
+
+
+def _obtained(studies: Studies) -> list[_Obtained]:
+    """The new fleet; where something exists what is obtained beside it."""
+    plan = studies.plan
+    stock = plan.study(StockPlan)
+    if stock is None:
+        return [_Obtained(hardware=plan.best.hardware, cost=studies.cost)]
+    names = [" + ".join(name for name, _ in share.by_kind) for share in stock.shares if share.bought]
+    costs = obtained_costs(plan, prices=studies.prices, ownership=studies.ownership)
+    return [_Obtained(hardware=name, cost=cost) for name, cost in zip(names, costs, strict=True)]
+
+
 def cost_files(studies: Studies) -> dict[str, str]:
     """A file of each way to pay by its name: renting from the start of the plan, owning from the day of arrival."""
-    found = {}
-    for item in studies.cost.renting:
-        charges = [(_rented(item, devices=studies.cost.devices),)] * MONTHS_PER_YEAR
-        found[file_name(scenario_name(item.kind))] = _year(studies, studies.start, charges)
-    if studies.cost.owning is not None:
-        owned = [tuple(_owning(studies, month=month)) for month in range(MONTHS_PER_YEAR)]
-        found[file_name(OWNED)] = _year(studies, studies.arrival, owned)
+    found, items = {}, _obtained(studies)
+    for kind in RENTALS:
+        rents = [(item, rent) for item in items for rent in item.cost.renting if rent.kind == kind]
+        if rents and len(rents) == len(items):
+            name = scenario_name(kind)
+            paid = (_rented(rent, hardware=item.hardware, devices=item.cost.devices) for item, rent in rents)
+            charges = (*paid, *_existing(studies, name))
+            found[file_name(name)] = _year(studies, studies.start, [charges] * MONTHS_PER_YEAR)
+    if all(item.cost.owning is not None for item in items):
+        existing, arrival = _existing(studies, OWNED), studies.arrival if items else studies.start
+        owned = [
+            (*(charge for item in items for charge in _owning(studies, item, month=month)), *existing)
+            for month in range(MONTHS_PER_YEAR)
+        ]
+        found[file_name(OWNED)] = _year(studies, arrival, owned)
     return found

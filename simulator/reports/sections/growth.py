@@ -61,6 +61,8 @@ def _steps(growth: Growth) -> doc.Table:
     carried = "" if growth.steps else " The fleet carries the base band to the end: no step."
     heads = "Needed from: | Order by: | Before | After | Status:"
     there = f" {growth.in_stock:,} exist and serve first." if growth.in_stock else ""
+    if growth.beside_per_s:
+        there += f" The other fleets go on with {growth.beside_per_s:,.3g} requests/s: rates here are those beyond it."
     return doc.table("capacity_steps", "Capacity steps", heads, rows, note=f"{note}{there}{carried}{_bridge(growth)}")
 
 

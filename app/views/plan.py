@@ -67,6 +67,8 @@ _CHEAPEST, _MEDIAN, _ANYBODY = "cheapest to keep", "median", "all providers"
 _TERMS = {_CHEAPEST: None, **{kind: kind for kind in ("on_demand", "reserved_1y", "reserved_3y", "spot")}}
 _PRICES = {_MEDIAN: None, "lowest": "low", "highest": "high"}
 _SELLERS = {_ANYBODY: None, **{f"{kind}s": kind for kind in provider_kinds()}}
+_TWO_ROWS = 6
+"""So many numbers stand in two rows of three where one row is too narrow: style.css."""
 _BASELINE = "plan_baseline"
 _UNITS = ("server", "device")
 _USUAL = "Usual"
@@ -234,11 +236,12 @@ def _gauges(plan: CapacityPlan, shown: Sequence[Quantity]) -> dict[str, Gauge]:
 
 def _figures(plan: CapacityPlan, compared: CapacityPlan | None, name: str) -> None:
     stock, shown = plan.study(StockPlan), _of(plan)
-    display.figures(
-        display.explained(shown, help=_HELP, before=_of(compared) if compared else (), gauges=_gauges(plan, shown)),
-        provenance=plan.best.provenance if stock is None else stock.provenance,
-        baseline=name,
-    )
+    with st.container(key="six_figures" if len(shown) == _TWO_ROWS else None):
+        display.figures(
+            display.explained(shown, help=_HELP, before=_of(compared) if compared else (), gauges=_gauges(plan, shown)),
+            provenance=plan.best.provenance if stock is None else stock.provenance,
+            baseline=name,
+        )
 
 
 def _memory(best: Fleet) -> None:
@@ -315,7 +318,8 @@ def page() -> None:
     try:
         spec = spec_of(flags)
         solvers(spec_of({"workload": question.preset().word, **flags}))
-        plan = planned(spec)
+        with place, st.spinner("Planning the fleet", show_time=False):
+            plan = planned(spec)
     except RoofcastError as error:
         actions.refusal(error)
         gap_details(error)

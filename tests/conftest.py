@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import subprocess
 import sys
+import tempfile
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -35,22 +38,43 @@ _SIMULATING = (
 )
 """Where thousands of requests are simulated, by machine code; the longest files first."""
 _COMPILING = pytest.StashKey["subprocess.Popen[bytes]"]()
+_HELD = "ROOFCAST_TESTS_COMPILING"
+"""Names a file that is locked as long as machine code is made."""
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Processes that test everything would each compile the event simulation, for half a minute: one does for all."""
+    """Processes that test everything would each compile the event simulation, for a minute: one does for all."""
     config = session.config
     everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.collectonly
     if everything and config.getoption("tx", None):
-        words = (sys.executable, "-m", "simulator.cli.roofcast", "warm-up")
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        config.stash[_COMPILING] = subprocess.Popen(words, cwd=Path(__file__).parents[1], **quiet)  # type: ignore[call-overload]
+        descriptor, os.environ[_HELD] = tempfile.mkstemp(prefix="roofcast-compiling-")
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # The child keeps it until it ends, however it ends.
+        words = (sys.executable, "-m", "tests.engine.events.every_loop")
+        said = subprocess.DEVNULL
+        config.stash[_COMPILING] = subprocess.Popen(
+            words, cwd=Path(__file__).parents[1], stdout=said, stderr=said, pass_fds=(descriptor,)
+        )
+        os.close(descriptor)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Nothing runs on when the tests have ended."""
     if _COMPILING in session.config.stash:
         session.config.stash[_COMPILING].wait()
+        Path(os.environ.pop(_HELD)).unlink()
+
+
+@lru_cache(maxsize=1)
+def _wait_for_machine_code() -> None:
+    if _HELD in os.environ:
+        with open(os.environ[_HELD]) as held:
+            fcntl.flock(held, fcntl.LOCK_SH)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Who simulates thousands of requests waits for machine code rather than make its own."""
+    if item.nodeid.startswith(_SIMULATING):
+        _wait_for_machine_code()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

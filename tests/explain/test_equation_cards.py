@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -20,26 +21,25 @@ from simulator.explain.catalogue import TOPICS, citation, topic_named, topics_se
 from simulator.explain.topic import bars, columns_table, equation_of, facts, lines, shares, whole
 from simulator.reports.content.document import Cell, CellKind, Table, Value, table
 from tests.for_every import for_every
+from tests.structure.sources import parsed
 
 LIBRARY = Path(__file__).resolve().parents[2] / "simulator"
 WORDS = st.text("abcdefgh", min_size=1, max_size=8)
 FINITE = st.floats(-1e9, 1e9)
 
 
+@lru_cache(maxsize=1)
 def places() -> list[str]:
     """Module:name of every public function of a module that has an ``Equation`` section."""
     found = []
     for file in sorted(LIBRARY.rglob("*.py")):
         module = ".".join(("simulator", *file.relative_to(LIBRARY).with_suffix("").parts))
-        for node in ast.parse(file.read_text("utf-8")).body:
+        for node in parsed(file).body:
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
                 stated = ast.get_docstring(node) or ""
                 if re.search(r"^Equation\n-+$", stated, re.MULTILINE):
                     found.append(f"{module}:{node.name}")
     return found
-
-
-PLACES = places()
 
 
 def function_at(place: str) -> Callable[..., Any]:
@@ -49,10 +49,10 @@ def function_at(place: str) -> Callable[..., Any]:
 
 
 def test_the_library_states_its_equations() -> None:
-    assert len(PLACES) > 50
+    assert len(places()) > 50
 
 
-@for_every(PLACES)
+@for_every(places)
 def test_every_equation_makes_a_card(place: str) -> None:
     card = equation_of(function_at(place))
     assert card.result
@@ -63,7 +63,7 @@ def test_every_equation_makes_a_card(place: str) -> None:
         assert meaning
 
 
-@for_every(PLACES)
+@for_every(places)
 def test_symbols_of_a_card_are_parameters_of_its_function(place: str) -> None:
     function = function_at(place)
     parameters = set(inspect.signature(function).parameters)
@@ -71,7 +71,7 @@ def test_symbols_of_a_card_are_parameters_of_its_function(place: str) -> None:
     assert named <= parameters
 
 
-@for_every(PLACES)
+@for_every(places)
 def test_sources_of_a_card_are_listed(place: str) -> None:
     for key in equation_of(function_at(place)).references:
         assert citation(key).startswith(f"[{key}] ")

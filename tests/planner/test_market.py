@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.money.market import MarketPrice, PriceRule, check_rule, market_price, named_provider
 from simulator.planner.plan import plan_capacity, stale_prices
 from simulator.reports.words.derivation import price_source_text, taken_text
@@ -196,26 +197,29 @@ def test_a_price_is_warned_of_from_the_day_on_that_the_list_says() -> None:
     assert stale_prices(LISTED.model_copy(update={"stale_after_days": None}), [price], today=date(2030, 1, 1)) == []
 
 
-class TestRanking:
-    plan = plan_capacity(plan_spec({"rps": 100.0, "model": "llama-3.1-8b", "hardware": ("h100", "l40s", "mi300x")}))
+@pytest.fixture(scope="module")
+def plan() -> CapacityPlan:
+    return plan_capacity(plan_spec({"rps": 100.0, "model": "llama-3.1-8b", "hardware": ("h100", "l40s", "mi300x")}))
 
-    def test_at_its_limit_the_chosen_fleet_costs_what_the_next_one_does(self) -> None:
-        found, best = self.plan.price_ranking, self.plan.best
+
+class TestRanking:
+    def test_at_its_limit_the_chosen_fleet_costs_what_the_next_one_does(self, plan: CapacityPlan) -> None:
+        found, best = plan.price_ranking, plan.best
         assert found is not None
         assert found.loses_above is not None
         above = found.loses_above * best.devices * (1 + best.doubt)
-        assert above == pytest.approx(self.plan.alternatives[0].counted_per_hour)
-        doubts = {fleet.hardware: fleet.doubt for fleet in self.plan.alternatives}
+        assert above == pytest.approx(plan.alternatives[0].counted_per_hour)
+        doubts = {fleet.hardware: fleet.doubt for fleet in plan.alternatives}
         for rival in found.rivals:
             counted = rival.wins_below * rival.devices * (1 + doubts[rival.hardware])
             assert counted == pytest.approx(best.counted_per_hour)
             assert rival.offered == (rival.low is not None and rival.low < rival.wins_below)
 
-    def test_cases_are_the_plans_that_these_prices_give(self) -> None:
-        found = self.plan.price_ranking
+    def test_cases_are_the_plans_that_these_prices_give(self, plan: CapacityPlan) -> None:
+        found = plan.price_ranking
         assert found is not None
         for case in found.cases:
-            asked = dict(self.plan.spec.model_dump(exclude_unset=True))
+            asked = dict(plan.spec.model_dump(exclude_unset=True))
             if case.name in get_args(PriceOf):
                 asked["price_of"] = case.name
             elif case.name != "planned":

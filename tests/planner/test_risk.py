@@ -12,7 +12,6 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom
 
 from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
 from simulator.errors import RoofcastError
@@ -89,6 +88,8 @@ class TestAvailability:
         self, replicas: int, down: float, deviations: float, target: float
     ) -> None:
         """Against scipy, around the spares that stand for those that are down; beyond 2^53 replicas both round."""
+        from scipy.stats import binom  # a second to load, in every process that runs or only collects tests
+
         usual, sigma = replicas * down / (1 - down), sqrt(replicas * down) / (1 - down)
         spares = max(0, round(usual + deviations * sigma))
         up = enough_up(replicas=replicas, spares=spares, unavailability=down)

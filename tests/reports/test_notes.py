@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ TEMPLATES = {**read_yaml(ROOT / "reports/words/notes.yaml"), **fields._DETAILS}
 NAMED = re.compile(r"\{(\w+)[.:}]")
 
 
+@lru_cache(maxsize=1)
 def made() -> dict[str, list[frozenset[str] | None]]:
     """Keys of every ``Note(...)`` of the library, with the names of its values where they are written there."""
     found: dict[str, list[frozenset[str] | None]] = {}

@@ -4,8 +4,9 @@ Numba compiles the loop once for a machine and keeps it on disk. Without numba, 
 was compiled, the functions run as they stand: slower by a factor that benchmarks/serve_speed.py prints, with the same
 bytes. So nobody waits for a compiler whose work would not be repaid, and an installation without it answers as well.
 
-The compiler's own cache looks only at the file of the function that it compiles, so a change in a function that was
-inlined from another file would go unseen. Here the cache folder is named after a digest of all files of the loop.
+The compiler's own cache looks at place and time of the file of the function that it compiles: a change in a function
+inlined from another file would go unseen, and a copy of the same files would be compiled again. Here the cache folder
+is named after a digest of all files of the loop, and nothing else is asked.
 """
 
 from __future__ import annotations
@@ -198,8 +199,11 @@ def _machine_code(loop: Loop) -> Callable[..., None]:
     finally:
         settings.CACHE_DIR = before
     if folder is not None and loop.mark is not None:
-        save = _kept_where_there_is_room(made._cache.save_overload, folder=folder, mark=loop.mark)
-        made._cache.save_overload = save
+        cache = made._cache
+        cache._impl.locator._cache_path = place = str(folder / "loop")
+        cache._cache_file = type(cache._cache_file)(place, cache._impl.filename_base, folder.parent.name)
+        save = _kept_where_there_is_room(cache.save_overload, folder=folder, mark=loop.mark)
+        cache.save_overload = save
 
     class Announcement(event.Listener):  # type: ignore[misc, unused-ignore]
         """Says when the loop is compiled, which takes seconds; what is found on the disk is not."""

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from simulator.engine.events import scheduler_lists, scheduler_walk, simulation
+from simulator.engine.events import simulation
 from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.compilation import WORTH_COMPILING_REQUESTS
-from simulator.engine.events.loop import loop_of, together
 from simulator.engine.events.simulation import simulate_requests
 from simulator.engine.events.state import (
     SEQUENCE_S,
@@ -46,6 +45,7 @@ from simulator.specs.model.loading import load_model
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.requests import Outcome, Requests, grouped_prompts, make_requests
 from simulator.traffic.workload_requests import build_requests
+from tests.engine.events.every_loop import LOOPS
 
 TRACE_STEPS = 20_000
 TABLES = uniform_tables(
@@ -175,10 +175,6 @@ def test_kv_blocks_are_conserved_and_limits_hold(requests: Requests, chosen: Sch
         assert (steps[:, TRACE_USED] <= chosen.kv_blocks).all()
         assert (steps[:, TRACE_TOKENS] <= chosen.max_num_batched_tokens).all()
         assert (steps[:, TRACE_DECODES] + steps[:, TRACE_PREFILLS] <= chosen.max_num_seqs).all()
-
-
-SCHEDULERS = (scheduler_lists.SCHEDULER, scheduler_walk.SCHEDULER)
-LOOPS = [loop_of(kind) for scheduler in SCHEDULERS for kind in (scheduler, together(scheduler))]
 
 
 @contextmanager

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from simulator.cli.roofcast import app
@@ -129,6 +132,25 @@ def test_after_a_warm_up_nothing_is_compiled(tmp_path: Path) -> None:
     found = roofcast("simulate", "-")
     assert not any("error" in json.loads(answer) for answer in found.stdout.splitlines())
     assert SAID not in found.stderr
+
+
+def test_a_copy_of_the_same_files_runs_what_was_compiled_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new installation, another checkout: the compiler alone would go by the place and the time of a file."""
+    monkeypatch.setattr(compilation, "_cache_folder", lambda: tmp_path)
+    hits = []
+    for copy in ("one", "another"):
+        (tmp_path / copy).mkdir()
+        source = tmp_path / copy / "loop.py"
+        source.write_text("def run(values):\n    values[0] += 1.0\n", "utf-8")
+        os.utime(source, (0, len(copy)))
+        made: Any = compilation._machine_code(Loop(function=runpy.run_path(str(source))["run"], name="any"))
+        values = np.zeros(1)
+        made(values)
+        assert values[0] == 1.0
+        hits.append(sum(made.stats.cache_hits.values()))
+    assert hits == [0, 1]
 
 
 class TestDamage:

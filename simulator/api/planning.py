@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError, missing_field, shown
+from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError, missing_field, plain_word, shown
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, Cells
 from simulator.specs.question.plan_values import PROMISE_SEEDS
@@ -188,6 +188,21 @@ def reported_plan(spec: PlanSpec, *, out: str, force: bool, flag: str) -> Report
         raise
     files = write_reports(found, folder=out, command=plan_command(spec), force=force, flag=flag)
     return ReportAnswer(only_asked(found), files)
+
+
+def reported_models(spec: PlanSpec, models: Sequence[str], *, out: str, force: bool, flag: str) -> ModelPlansAnswer:
+    """`plan_models` after a report of each model's fleet was written, in a folder of its name, and of all together."""
+    from simulator.reports.formats.files import Rendered, write_files, write_reports
+    from simulator.reports.formats.markdown import sections_markdown
+    from simulator.reports.words.fields import plan_command
+
+    answer = plan_models(models, spec)
+    for item, found in answer.found.planned:
+        folder = str(Path(out) / plain_word(item.name).replace("/", "-"))
+        write_reports(found, folder=folder, command=plan_command(found.spec), force=force, flag=flag)
+    text = sections_markdown(answer.sections(), currency=answer.currency)
+    write_files((Rendered(name="models.md", data=text.encode()),), folder=out, flag=flag, instead_of=())
+    return answer
 
 
 def report_schema() -> str:

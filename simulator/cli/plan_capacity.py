@@ -32,6 +32,7 @@ from simulator.specs.question.plan_values import WrittenField, written_fields
 if TYPE_CHECKING:
     from simulator.cli.kept_answers import KeptAnswer
     from simulator.planner.capacity_plan import CapacityPlan
+    from simulator.reports.model_plans import ModelPlansAnswer
 
 
 class PlanOutput(StrEnum):
@@ -244,8 +245,8 @@ def _pulse() -> AbstractContextManager[object]:
 def _answer(spec: PlanSpec, parameters: Mapping[str, object], *, form: PlanOutput, explain: bool, program: str) -> str:
     folder, models = parameters.get("report"), parameters.get("model")
     several = tuple(models) if isinstance(models, list | tuple) and models and _several(models) else ()
-    if several and (folder is not None or form is PlanOutput.CSV or explain):
-        word = "--report" if folder is not None else "--explain" if explain else "--output csv"
+    if several and (form is PlanOutput.CSV or explain):
+        word = "--explain" if explain else "--output csv"
         raise RoofcastError("is of one model, and several are given", field=word, hint="plan each one by itself")
     if folder is None:
         from simulator.cli.kept_answers import digest_of, evaluations_kept, find_answer, keep_answer
@@ -258,11 +259,20 @@ def _answer(spec: PlanSpec, parameters: Mapping[str, object], *, form: PlanOutpu
             keep_freed_memory()
             with _pulse():
                 if several:
-                    answer = _composed_models(spec, several, form=form)
+                    from simulator.api.planning import plan_models
+
+                    answer = _composed_models(plan_models(several, spec), form=form)
                 else:
                     with evaluations_kept(spec):
                         answer = _composed(plan(spec).plan, form=form, explain=explain)
             keep_answer(digest, answer)
+    elif several:
+        from simulator.api.planning import reported_models
+
+        with _pulse():
+            own = reported_models(spec, several, out=str(folder), force=bool(parameters.get("force")), flag="--report")
+        print(f"{program}: models.md and a report of each model in {folder}", file=sys.stderr)
+        answer = _composed_models(own, form=form)
     else:
         from simulator.api.planning import reported_plan
 
@@ -276,13 +286,11 @@ def _answer(spec: PlanSpec, parameters: Mapping[str, object], *, form: PlanOutpu
     return answer.text
 
 
-def _composed_models(spec: PlanSpec, models: Sequence[str], *, form: PlanOutput) -> KeptAnswer:
-    from simulator.api.planning import plan_models
+def _composed_models(found: ModelPlansAnswer, *, form: PlanOutput) -> KeptAnswer:
     from simulator.cli.kept_answers import KeptAnswer
     from simulator.cli.scenario_commands import one_line
     from simulator.reports.formats.markdown import sections_markdown
 
-    found = plan_models(models, spec)
     match form:
         case PlanOutput.JSON:
             text = one_line(found.to_dict())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from dataclasses import replace
+from itertools import pairwise, product
 
 from simulator.errors import InfeasibleError, Option, RoofcastError, contradiction, no_effect
 from simulator.planner.capacity_plan import CapacityPlan
@@ -26,6 +27,7 @@ class PlannedModel:
 
     weights : the format that was asked for, empty where none was; share : of the requests, 1 where models compete
     refusal : why there is no plan, empty where there is one
+    alone : the accelerator that it would take without the others of a mix, empty where it takes that
     """
 
     model: str
@@ -33,6 +35,7 @@ class PlannedModel:
     share: float
     plan: CapacityPlan | None
     refusal: str = ""
+    alone: str = ""
 
     @property
     def name(self) -> str:
@@ -121,6 +124,15 @@ class ModelPlans:
         return sum(item.devices * prices[item.hardware] for item in self.housing) if known else None
 
     @property
+    def counted_per_hour(self) -> float:
+        """The cost by which mixes are compared, with the doubt about each fleet by its cost; infinite without one."""
+        costs = [plan.best.cost.per_hour for _, plan in self.planned]
+        if None in costs or self.cost_per_hour is None:
+            return math.inf
+        counted = sum(plan.best.counted_per_hour or 0.0 for _, plan in self.planned)
+        return self.cost_per_hour * counted / sum(cost or 0.0 for cost in costs)
+
+    @property
     def steps(self) -> tuple[StepDown, ...]:
         """From each model that has a plan to the next cheaper one, of equal cost to the smaller; none in a mix."""
         fleets = [] if self.mixed else [(item, plan.best) for item, plan in self.planned]
@@ -182,11 +194,47 @@ def _questions(spec: PlanSpec, models: Sequence[tuple[str, float | None]]) -> It
             yield name, 1.0, spec.model_copy(update={"model": name, **formats})
 
 
+def _on_kinds(mix: ModelPlans) -> Iterator[tuple[str | None, ...]]:
+    """For every kind of accelerator that two models can take: which of them move there from what they take alone."""
+    kinds = [{fleet.hardware for fleet in (plan.best, *plan.alternatives)} for _, plan in mix.planned]
+    for kind in sorted(set.union(*kinds)):
+        for moved in product(*((None, kind) if kind in own else (None,) for own in kinds)):
+            if any(moved):
+                yield moved
+
+
+def _moved(mix: ModelPlans, kinds: Sequence[str | None]) -> ModelPlans:
+    """``mix`` with the best known fleet of each model on its kind, None for the one that it has."""
+    members = []
+    for item, kind in zip(mix.members, kinds, strict=True):
+        if item.plan is not None and kind is not None:
+            best = next(fleet for fleet in (item.plan.best, *item.plan.alternatives) if fleet.hardware == kind)
+            item = replace(item, plan=replace(item.plan, best=best))
+        members.append(item)
+    return replace(mix, members=tuple(members))
+
+
+def _together(mix: ModelPlans, questions: Sequence[PlanSpec], *, plan: Planner) -> ModelPlans:
+    """The mix on the accelerators that cost least with shared servers: moved models are planned again on theirs."""
+    kinds = min(_on_kinds(mix), key=lambda kinds: _moved(mix, kinds).counted_per_hour, default=())
+    if not kinds or _moved(mix, kinds).counted_per_hour >= mix.counted_per_hour:
+        return mix
+    members = []
+    for item, kind, question in zip(mix.members, kinds, questions, strict=True):
+        own = "" if item.plan is None else item.plan.best.hardware
+        if kind is not None and kind != own:
+            found = plan(question.model_copy(update={"hardware": (kind,)}))
+            item = replace(item, plan=found, alone=own)
+        members.append(item)
+    moved = replace(mix, members=tuple(members))
+    return moved if moved.counted_per_hour < mix.counted_per_hour else mix
+
+
 def plan_models(spec: PlanSpec, models: Sequence[str], *, plan: Planner) -> ModelPlans:
     """``spec`` planned for each of ``models``, written NAME, or NAME=SHARE of the requests for a mix of all of them.
 
     In a mix the router knows which model a request is for, and each fleet takes its share at the same burstiness, with
-    spares of its own; fleets on one kind of accelerator share its servers.
+    spares of its own; fleets on one kind of accelerator share its servers, which decides on what they are.
 
     Raises RoofcastError: shares do not sum to one, or a limit of one fleet is given for several.
     Raises InfeasibleError: no model, or one of a mix, has a fleet.
@@ -202,10 +250,11 @@ def plan_models(spec: PlanSpec, models: Sequence[str], *, plan: Planner) -> Mode
         raise no_effect("limits one fleet, and a mix of models has several", field=Option(limit), hint="")
     if mixed and spec.rate_per_s is None:
         raise RoofcastError("the rate that the models share is needed", field=Option("rate_per_s"))
+    questions = list(_questions(spec, chosen))
     members = tuple(
-        _planned(question, name=name, share=share, mixed=mixed, plan=plan)
-        for name, share, question in _questions(spec, chosen)
+        _planned(question, name=name, share=share, mixed=mixed, plan=plan) for name, share, question in questions
     )
     if all(item.plan is None for item in members):
         raise InfeasibleError("; ".join(f"{item.name}: {item.refusal}" for item in members), field=Option("model"))
-    return ModelPlans(spec=spec, members=members, mixed=mixed)
+    found = ModelPlans(spec=spec, members=members, mixed=mixed)
+    return _together(found, [question for *_, question in questions], plan=plan) if mixed else found

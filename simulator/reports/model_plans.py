@@ -113,6 +113,8 @@ def _table(found: ModelPlans) -> Table:
     if found.mixed and found.shared_devices:
         shared = count_text(found.shared_devices)
         note = f"each fleet in servers of its own; sharing them saves {shared} idle GPUs; {note}"
+    moved = [f"{item.name} alone would take {item.alone}" for item in found.members if item.alone]
+    note = "; ".join((*moved, note))
     fleets = fleets_table([plan.best for _, plan in found.planned], note=note)
     rows = tuple(row(item.name, *line.cells) for (item, _), line in zip(found.planned, fleets.rows, strict=True))
     return replace(fleets, columns=(*columns("model:"), *fleets.columns), rows=rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from pathlib import Path
 
 import pytest
 
@@ -95,3 +96,28 @@ def test_the_command_prints_what_the_library_answers(capsys: pytest.CaptureFixtu
     assert main(words) == 0
     assert capsys.readouterr().out == answer.to_text()
     assert main([*words, "--output", "csv"]) == 2
+
+
+def test_a_mix_takes_the_accelerator_whose_servers_all_can_share() -> None:
+    # Alone the small model is cheaper on another kind, in a server that it leaves half empty.
+    fields = {"rate_per_s": 100.0, "hardware": ("mi355x", "rtx-pro-6000"), "serving": "aggregated"}
+    mix = plan_models([f"{LARGE}=0.3", f"{SMALL}=0.7"], fields)
+    shares = {LARGE: 30.0, SMALL: 70.0}
+    alone = [plan(model=name, **fields | {"rate_per_s": rate}).plan.best for name, rate in shares.items()]
+    assert {fleet.hardware for fleet in alone} == {"mi355x", "rtx-pro-6000"}
+    assert {planned.best.hardware for _, planned in mix.found.planned} == {"mi355x"}
+    assert mix.found.cost_per_hour < sum(fleet.cost.per_hour for fleet in alone)
+    assert [item.alone for item in mix.found.members] == ["", "rtx-pro-6000"]
+    assert f"{SMALL} alone would take rtx-pro-6000" in mix.to_text()
+
+
+@pytest.mark.slow
+def test_several_models_have_a_report_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--rps", "20", "--model", f"{SMALL}=0.5", "--model", "mistral-7b=0.5", "--hardware", "h100"]
+    assert main([*words, "--tp", "1", "--serving", "aggregated", "--report", str(tmp_path / "out")]) == 0
+    text = (tmp_path / "out" / "models.md").read_text("utf-8")
+    assert capsys.readouterr().out.partition("\n")[0] in text
+    for name in (SMALL, "mistral-7b"):
+        report = json.loads((tmp_path / "out" / name / "report.json").read_text("utf-8"))
+        assert report["totals"]["devices"] == 8
+    assert main([*words, "--report", str(tmp_path / "out")]) == 5

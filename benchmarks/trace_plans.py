@@ -24,7 +24,6 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.trace_deployments import BLIND, DEPLOYED, LONGER_PROMPTS, Deployed
-from simulator.engine.lanes.steady_state import Objective
 from simulator.engine.runs.metrics import offered_latency_s, percentile_s
 from simulator.engine.runs.serving import ServedDeployment, step_tables
 from simulator.errors import RoofcastError
@@ -32,6 +31,7 @@ from simulator.phases.compiled import StepTables
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
 from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.traffic.recorded.traces import RequestTrace, read_trace, resampled_requests
 from simulator.units import MILLI, SECONDS_PER_MINUTE
 
@@ -62,7 +62,7 @@ class Replays:
         served = ServedDeployment(deployment=deployment, replicas=replicas, tables=self.tables)
         records = served.run(requests).run.records
 
-        def excess(item: Objective) -> float:
+        def excess(item: ObjectiveSpec) -> float:
             values_s = offered_latency_s(requests, records, metric=item.metric.value)
             return percentile_s(values_s, item.percentile) / item.bound_s
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.records import KNOWN, Fleet
@@ -19,6 +18,7 @@ from simulator.planner.search.question import Question
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, Note
 from simulator.specs.question.plan import PlanSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
 
 if TYPE_CHECKING:
     from simulator.planner.money.cost import PriceRanking
@@ -123,7 +123,7 @@ class CapacityPlan:
 
     spec: PlanSpec
     demand: Demand
-    objectives: tuple[Objective, ...]
+    objectives: tuple[ObjectiveSpec, ...]
     best: Fleet
     alternatives: tuple[Fleet, ...]
     rejections: tuple[Rejection, ...]

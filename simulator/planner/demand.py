@@ -6,13 +6,13 @@ from dataclasses import replace
 from math import ceil, inf, log2
 from typing import TYPE_CHECKING
 
-from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.errors import InfeasibleError, Option, RoofcastError, contradiction, no_effect
 from simulator.planner.records import Demand, LengthOrigins, TraceName
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, Note, ValueOrigin
 from simulator.specs.engine.engine import load_engine, named_engine
 from simulator.specs.question.plan import PlanSpec
+from simulator.specs.question.plan_values import LatencyMetric, ObjectiveSpec
 from simulator.traffic.lengths import (
     CHAT,
     Array,
@@ -57,7 +57,7 @@ def whole_tokens(mix: RequestMix, *, reserves_full_length: bool) -> Array:
 HOLDS_ALL = Note("holds_longest")
 
 
-def step_for_whole(spec: PlanSpec, *, mix: RequestMix, objectives: tuple[Objective, ...]) -> tuple[int, int | None]:
+def step_for_whole(spec: PlanSpec, *, mix: RequestMix, objectives: tuple[ObjectiveSpec, ...]) -> tuple[int, int | None]:
     """Fewest tokens of a step that hold every request of an engine which splits no prompt, 0 of others, and the budget
     to start it with where its own steps are shorter.
 
@@ -293,11 +293,11 @@ def _lengths(spec: PlanSpec, read: _Traced, *, encodes: bool) -> tuple[_Lengths,
     return isl, osl
 
 
-def preset_objectives(preset: WorkloadPreset) -> tuple[Objective, ...]:
+def preset_objectives(preset: WorkloadPreset) -> tuple[ObjectiveSpec, ...]:
     """The latencies that a kind of demand is served within."""
     return (
-        Objective(metric=LatencyMetric.TTFT, percentile=95.0, bound_s=preset.ttft_p95_s),
-        Objective(metric=LatencyMetric.TPOT, percentile=95.0, bound_s=preset.tpot_p95_s),
+        ObjectiveSpec(metric=LatencyMetric.TTFT, percentile=95.0, bound_s=preset.ttft_p95_s),
+        ObjectiveSpec(metric=LatencyMetric.TPOT, percentile=95.0, bound_s=preset.tpot_p95_s),
     )
 
 
@@ -313,17 +313,13 @@ def guessed_kind(spec: PlanSpec, *, mix: RequestMix) -> tuple[Note, ...]:
     return () if other is None else (Note("kind_guessed", {"kind": kind, "other": other}),)
 
 
-def read_objectives(spec: PlanSpec, *, mix: RequestMix | None = None) -> tuple[tuple[Objective, ...], Assumption]:
+def read_objectives(spec: PlanSpec, *, mix: RequestMix | None = None) -> tuple[tuple[ObjectiveSpec, ...], Assumption]:
     """The latencies to hold, and where they came from: given, or of the kind of demand.
 
     mix : of the demand, whose mean lengths say which kind it is where none was named
     """
     if spec.objectives:
-        given = tuple(
-            Objective(metric=LatencyMetric(item.metric), percentile=item.percentile, bound_s=item.bound_s)
-            for item in spec.objectives
-        )
-        return given, Assumption(key="objectives", value=given, origin=ValueOrigin.GIVEN)
+        return spec.objectives, Assumption(key="objectives", value=spec.objectives, origin=ValueOrigin.GIVEN)
     if spec.workload is not None:
         kind = workload_preset(spec.workload)
     else:

@@ -50,10 +50,7 @@ def dump(value: object, *, whole: bool = False) -> Any:
     if isinstance(value, Note):
         return note_text(value)
     if isinstance(value, ObjectiveSpec):
-        # Most results have no objectives, and metrics of served requests are much to import.
-        from simulator.engine.runs.metrics import objective_name
-
-        return objective_name(value)
+        return value.key
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.engine.lanes.load_curve import lane_curve, lanes, saturation
-from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
+from simulator.engine.lanes.steady_state import steady_state
 from simulator.engine.runs.rate_simulation import RatePoint, simulate_rate
 from simulator.engine.runs.serving import ServedDeployment
 from simulator.phases.deployment import Deployment, deploy
@@ -16,6 +16,7 @@ from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
+from simulator.specs.question.plan_values import LatencyMetric
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 from simulator.traffic.workload_requests import requests_of_mix
 

@@ -16,7 +16,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.engine.lanes.steady_state import Objective
 from simulator.engine.pools import HAND_OVER_S, Pool, small_group
 from simulator.engine.runs.disaggregation import ServedPools, serve_disaggregated
 from simulator.errors import RoofcastError
@@ -42,6 +41,7 @@ from simulator.reports.plan_text import plan_markdown, plan_text
 from simulator.reports.tables.plan_document import plan_csv, plan_document
 from simulator.reports.words.fields import rejection_text
 from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.traffic.workload_requests import requests_of_mix
 
 BOTH = ("aggregated", "disaggregated")
@@ -85,7 +85,7 @@ def seen(
     decode_rates: Sequence[float],
     prefill_rates: Sequence[float],
     *,
-    objectives: tuple[Objective, ...] = (),
+    objectives: tuple[ObjectiveSpec, ...] = (),
     replicas: int = 1,
 ) -> tuple[Latencies, ...]:
     """Latencies at rates of one decode replica and, at once, of one of several prefill replicas that take turns."""

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.engine.lanes.steady_state import Objective
 from simulator.errors import InfeasibleError, ProfileError, RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand
@@ -34,6 +33,7 @@ from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.money.prices import load_prices
 from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.plan_values import ObjectiveSpec
 
 MODEL = "llama-3.1-70b"
 SMALL = "llama-3.1-8b"
@@ -45,7 +45,7 @@ def planned(**fields: object) -> CapacityPlan:
 
 
 def replica_on(
-    platform: Platform, *, tp_size: int = 4, objectives: tuple[Objective, ...] = DEFAULT_OBJECTIVES
+    platform: Platform, *, tp_size: int = 4, objectives: tuple[ObjectiveSpec, ...] = DEFAULT_OBJECTIVES
 ) -> Aggregated | Rejection:
     candidate = Candidate(
         platform=platform, parallelism=ParallelismSpec(tp_size=tp_size), precision=PrecisionSpec(), engine=EngineSpec()

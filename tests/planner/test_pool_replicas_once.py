@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from simulator.engine.lanes.steady_state import Objective
 from simulator.operators.work import Work
 from simulator.planner.records import Candidate, Platform
 from simulator.planner.search import screen_rows, search, usual_search
@@ -17,6 +16,7 @@ from simulator.planner.search.question import resolve
 from simulator.planner.search.usual_search import evaluate_all
 from simulator.planner.serving import capacity, disaggregated
 from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.plan_values import ObjectiveSpec
 from tests.for_every import for_every
 
 
@@ -37,7 +37,7 @@ def test_pairs_of_one_search_share_their_replicas(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(disaggregated, "prepare_all", counted)
     within = capacity.capacity_within
 
-    def asked_alone(*given: object, objectives: tuple[Objective, ...], **known: object) -> object:
+    def asked_alone(*given: object, objectives: tuple[ObjectiveSpec, ...], **known: object) -> object:
         priced.append(objectives[0].metric.name)
         return within(*given, objectives=objectives, **known)  # type: ignore[arg-type]
 
@@ -55,7 +55,7 @@ def test_pairs_of_one_search_share_their_replicas(monkeypatch: pytest.MonkeyPatc
         assert not isinstance(alone, disaggregated.Rejection)
         assert item.evaluated.replica.capacity_per_s == alone.replica.capacity_per_s
     # Earlier answers ask the same replicas anew, and price none.
-    soon = replace(asked, objectives=tuple(replace(item, bound_s=0.6 * item.bound_s) for item in asked.objectives))
+    soon = replace(asked, objectives=tuple(item.within(0.6 * item.bound_s) for item in asked.objectives))
     monkeypatch.setattr(disaggregated, "prepare_all", lambda tried, **_: [] if not tried else pytest.fail("priced"))
     for less, more in zip(evaluate_all(soon, pairs).sized, found.sized, strict=True):
         assert less.evaluated.parts[0].replica.capacity_per_s < more.evaluated.parts[0].replica.capacity_per_s

@@ -52,7 +52,7 @@ def test_the_fleet_is_simulated_as_it_was_planned(plan: CapacityPlan) -> None:
 @pytest.mark.usefixtures("compiled")
 def test_a_fleet_that_misses_is_said_to(plan: CapacityPlan) -> None:
     question = plan.basis.question
-    tight = tuple(replace(item, bound_s=item.bound_s / 100) for item in question.objectives)
+    tight = tuple(item.within(item.bound_s / 100) for item in question.objectives)
     basis = replace(plan.basis, question=replace(question, objectives=tight))
     found = with_check(replace(plan, basis=basis))
     assert found.verification is not None
@@ -69,7 +69,7 @@ def test_a_fleet_that_misses_is_sized_until_it_holds(plan: CapacityPlan, monkeyp
         assert found.verification is not None
         return replace(found, verification=replace(found.verification, degraded=missing))
 
-    tight = tuple(replace(item, bound_s=item.bound_s / 100) for item in plan.basis.question.objectives)
+    tight = tuple(item.within(item.bound_s / 100) for item in plan.basis.question.objectives)
     basis = replace(plan.basis, question=replace(plan.basis.question, objectives=tight))
     tried = with_check(replace(plan, basis=basis)).verification
     assert tried is not None

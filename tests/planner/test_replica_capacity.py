@@ -8,7 +8,7 @@ import pytest
 from simulator.engine.lanes.limits import LaneLimits
 from simulator.engine.lanes.load_curve import LoadCurve, load_curve, saturation, stack
 from simulator.engine.lanes.occupancy import lane_rows
-from simulator.engine.lanes.steady_state import LatencyMetric, Objective, steady_state, steady_states
+from simulator.engine.lanes.steady_state import steady_state, steady_states
 from simulator.planner.serving.capacity import (
     UNLOADED_SHARE,
     Capacity,
@@ -17,6 +17,7 @@ from simulator.planner.serving.capacity import (
     capacity_within,
     excess_of,
 )
+from simulator.specs.question.plan_values import LatencyMetric, ObjectiveSpec
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 from tests.engine.batching_simulation import affine_steps
 
@@ -26,10 +27,10 @@ MIX = RequestMix(
 )
 
 
-def _objectives(ttft_s: float, tpot_s: float) -> tuple[Objective, ...]:
+def _objectives(ttft_s: float, tpot_s: float) -> tuple[ObjectiveSpec, ...]:
     return (
-        Objective(metric=LatencyMetric.TTFT, percentile=95.0, bound_s=ttft_s),
-        Objective(metric=LatencyMetric.TPOT, percentile=95.0, bound_s=tpot_s),
+        ObjectiveSpec(metric=LatencyMetric.TTFT, percentile=95.0, bound_s=ttft_s),
+        ObjectiveSpec(metric=LatencyMetric.TPOT, percentile=95.0, bound_s=tpot_s),
     )
 
 
@@ -38,7 +39,7 @@ def _curves() -> list[LoadCurve]:
     return [load_curve(affine_steps(pace, 1.2e-4, 4e-5), mix=MIX, limits=limits) for pace in (0.006, 0.012, 0.02, 0.08)]
 
 
-def _together(curves: list[LoadCurve], objectives: tuple[Objective, ...]) -> list[Capacity | Missed]:
+def _together(curves: list[LoadCurve], objectives: tuple[ObjectiveSpec, ...]) -> list[Capacity | Missed]:
     lanes = stack(curves)
     return capacities_within(
         lambda of, rates: steady_states(lane_rows(lanes, of=of, rates_per_s=rates)),
@@ -48,7 +49,7 @@ def _together(curves: list[LoadCurve], objectives: tuple[Objective, ...]) -> lis
     )
 
 
-def _scanned(curve: LoadCurve, objectives: tuple[Objective, ...]) -> float:
+def _scanned(curve: LoadCurve, objectives: tuple[ObjectiveSpec, ...]) -> float:
     """The highest rate that holds of two rounds of 16 evenly spaced ones, every one of them tried."""
     low, high = (share * saturation(curve).rate_per_s for share in (UNLOADED_SHARE, UTILIZATION))
     for _ in range(2):

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
+from simulator.engine.lanes.steady_state import steady_state
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.availability import enough_up, replica_unavailability, spares_for
@@ -34,6 +34,7 @@ from simulator.reports.sections.growth import rent_text
 from simulator.reports.words.fields import error_line, note_text
 from simulator.reports.words.plan_inputs import warning_texts
 from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.plan_values import LatencyMetric
 
 # One kind of replica in the model's own format, within bounds that hardly bind.
 ASKED = {

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.plan import plan_capacity
@@ -18,6 +17,7 @@ from simulator.reports.formats.text import sections_text
 from simulator.reports.report import study_sections
 from simulator.reports.tables.plan_document import verification_object
 from simulator.specs.question.plan import PlanSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def plan() -> CapacityPlan:
 
 
 def simulated(
-    plan: CapacityPlan, fleet: Fleet, *, objectives: tuple[Objective, ...], seeds: int = SEEDS
+    plan: CapacityPlan, fleet: Fleet, *, objectives: tuple[ObjectiveSpec, ...], seeds: int = SEEDS
 ) -> FleetVerification:
     """One replica of ``fleet`` with the spares up and with them gone."""
     check = steady_check(
@@ -60,7 +60,7 @@ def test_verdict_is_what_the_objectives_say(plan: CapacityPlan, verified: FleetV
     assert verified.holds == all(
         item.holds for state in (verified.at_peak, verified.degraded) for item in state.objectives
     )
-    strict = tuple(replace(item, bound_s=item.bound_s / 100) for item in plan.objectives)
+    strict = tuple(item.within(item.bound_s / 100) for item in plan.objectives)
     failed = simulated(plan, plan.best, objectives=strict)
     assert not failed.holds
     sections = study_sections(replace(plan, verification=failed), "verification")

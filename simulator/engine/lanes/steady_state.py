@@ -10,7 +10,6 @@ prompt budget is a queue of its own. Left out: preemption (slots keep clear of i
 from __future__ import annotations
 
 from dataclasses import fields
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,38 +29,13 @@ from simulator.engine.lanes.prompt_queue import (
 )
 from simulator.engine.lanes.queueing import Followers, followers, window_factor
 from simulator.records import dataclass
+from simulator.specs.question.plan_values import LatencyMetric
 from simulator.traffic.lengths import Array
 
 _EPSILON = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
 _ROWS_AT_ONCE = 32
 """Rows that are worked out together: some 64 kB an array of sampled requests."""
-
-
-class LatencyMetric(StrEnum):
-    """What an objective bounds. TTFT includes queueing; TPOT = (E2E - TTFT) / (OSL - 1)."""
-
-    TTFT = "ttft"
-    TPOT = "tpot"
-    E2E = "e2e"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Objective:
-    """A percentile of a latency that must stay at or under ``bound_s``."""
-
-    metric: LatencyMetric
-    percentile: float
-    bound_s: float
-
-    @property
-    def name(self) -> str:
-        """``TTFT p95``."""
-        return f"{self.metric.value.upper()} p{self.percentile:g}"
-
-    def margin(self, value_s: float) -> float:
-        """What a value leaves of the bound, as a share of it; below zero beyond it."""
-        return 1 - value_s / self.bound_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

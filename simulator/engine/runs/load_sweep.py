@@ -9,7 +9,7 @@ from math import exp, hypot, inf, sqrt
 import numpy as np
 
 from simulator.engine.lanes.load_curve import Saturation, lane_curve, lanes, saturation
-from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
+from simulator.engine.lanes.steady_state import steady_state
 from simulator.engine.pools import Pool
 from simulator.engine.runs.capacity_search import SteadyGuess
 from simulator.engine.runs.disaggregation import ServedPools
@@ -22,7 +22,7 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
 from simulator.records import dataclass
 from simulator.specs.base import validate
-from simulator.specs.question.plan_values import SERVED_DURATION_S, ObjectiveSpec
+from simulator.specs.question.plan_values import SERVED_DURATION_S, LatencyMetric, ObjectiveSpec
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 from simulator.units import MILLI

@@ -60,11 +60,6 @@ class ObjectiveCheck:
         return self.value_s / self.objective.bound_s
 
 
-def objective_name(objective: ObjectiveSpec) -> str:
-    """``ttft_p95``, as in workload files and results."""
-    return f"{objective.metric}_p{objective.percentile:g}"
-
-
 def offered_latency_s(requests: Requests, records: RequestRecords, *, metric: str) -> Floats:
     """A metric of every request that was sent: infinite where no answer came, NaN where there is nothing to measure."""
     values = LATENCIES[metric](requests, records)

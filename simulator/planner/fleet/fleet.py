@@ -7,7 +7,6 @@ from dataclasses import replace
 from math import exp
 from typing import TYPE_CHECKING
 
-from simulator.engine.lanes.steady_state import Objective
 from simulator.kernels.timing import Provenance
 from simulator.planner.fleet import records
 from simulator.planner.money.cost import fleet_cost
@@ -30,6 +29,7 @@ from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.question.plan import PlanSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
 
 if TYPE_CHECKING:
     from simulator.techniques.quality import AnswerQuality
@@ -255,7 +255,7 @@ def _pools(sized: Sized, limits: Sequence[Limit], *, rate_per_s: float) -> tuple
     )
 
 
-def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...], spec: PlanSpec) -> records.Fleet:
+def complete(sized: Sized, *, demand: Demand, objectives: tuple[ObjectiveSpec, ...], spec: PlanSpec) -> records.Fleet:
     """Latencies at the planned rate, the limiting resource, the interval and the power of a sized fleet. Servers draw
     their own typical and maximum power; single devices their TDP, host not included."""
     (fleet,) = complete_all((sized,), demand=demand, objectives=objectives, spec=spec)
@@ -263,7 +263,7 @@ def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...],
 
 
 def complete_all(
-    found: Sequence[Sized], *, demand: Demand, objectives: tuple[Objective, ...], spec: PlanSpec
+    found: Sequence[Sized], *, demand: Demand, objectives: tuple[ObjectiveSpec, ...], spec: PlanSpec
 ) -> list[records.Fleet]:
     """``complete`` of several fleets for one demand."""
     seen = at_counts_of_all(
@@ -282,7 +282,7 @@ def _completed(
     seen: tuple[Latencies, Latencies],
     *,
     demand: Demand,
-    objectives: tuple[Objective, ...],
+    objectives: tuple[ObjectiveSpec, ...],
     spec: PlanSpec,
 ) -> records.Fleet:
     shape, rate, candidate = sized.evaluated, demand.planned_rate_per_s, sized.evaluated.candidate

@@ -9,11 +9,11 @@ from typing import Protocol
 
 import numpy as np
 
-from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.operators.work import Array
 from simulator.planner.fleet.records import Fleet, Serving
 from simulator.planner.serving.shapes import DEVIATE_80
 from simulator.records import dataclass
+from simulator.specs.question.plan_values import LatencyMetric, ObjectiveSpec
 
 _POINTS = 40
 _HIGHEST_LOAD = 0.97
@@ -149,7 +149,7 @@ class Loaded(Protocol):
         """Standard deviation of log(measured / predicted) of its step times."""
 
 
-def meeting_chances(fleet: Loaded, *, objectives: Sequence[Objective]) -> tuple[float, ...]:
+def meeting_chances(fleet: Loaded, *, objectives: Sequence[ObjectiveSpec]) -> tuple[float, ...]:
     """Probability that each objective holds with the spares down, over the log-normal spread of the step times.
 
     Latencies rise with step times (see ``latency_range``): the chance is that of steps no slower than those at which
@@ -159,7 +159,7 @@ def meeting_chances(fleet: Loaded, *, objectives: Sequence[Objective]) -> tuple[
     scales = np.exp(fleet.log_sigma * deviates)
     state = fleet.serving.sweep(fleet.replica_rate_per_s * scales, counts=fleet.counts)
 
-    def chance(item: Objective) -> float:
+    def chance(item: ObjectiveSpec) -> float:
         holds = state.percentile_s(item.metric, item.percentile) * scales <= item.bound_s
         if holds.all() or not holds.any():
             return float(holds[0])
@@ -170,7 +170,7 @@ def meeting_chances(fleet: Loaded, *, objectives: Sequence[Objective]) -> tuple[
     return tuple(chance(item) for item in objectives)
 
 
-def latency_range(fleet: Loaded, *, objectives: Sequence[Objective] = ()) -> LatencyRange:
+def latency_range(fleet: Loaded, *, objectives: Sequence[ObjectiveSpec] = ()) -> LatencyRange:
     """What this very fleet would show where its steps take as long as the ends of their 80 % interval say.
 
     Steps that all take s times as long make a replica at rate r one at rate s r whose clock runs s times slower, so

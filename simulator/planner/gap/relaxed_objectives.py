@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.fleet.fleet import Sized, Trial, size
 from simulator.planner.gap.limits import Overrun, fleet_limits, option_of
 from simulator.planner.gap.records import GapOption, MissedBound
@@ -85,15 +84,14 @@ def _typed(bound_s: float) -> tuple[str, float]:
 
 def _with_bounds(question: Question, bounds_s: tuple[float, ...]) -> tuple[tuple[FieldValue, ...], Question]:
     """What to give and the question with other bounds; one that stays as asked is not given again."""
-    given, objectives, specs = list[FieldValue](), list[Objective](), list[ObjectiveSpec]()
+    given, objectives = list[FieldValue](), list[ObjectiveSpec]()
     for item, wanted_s in zip(question.objectives, bounds_s, strict=True):
         bound_s = item.bound_s
         if wanted_s > bound_s:
             text, bound_s = _typed(wanted_s)
-            given.append(FieldValue(field=f"{item.metric}_p{item.percentile:g}", value=text))
-        objectives.append(replace(item, bound_s=bound_s))
-        specs.append(ObjectiveSpec(metric=item.metric.value, percentile=item.percentile, bound_s=bound_s))
-    spec = question.spec.model_copy(update={"objectives": tuple(specs)})
+            given.append(FieldValue(field=item.key, value=text))
+        objectives.append(item.within(bound_s))
+    spec = question.spec.model_copy(update={"objectives": tuple(objectives)})
     return tuple(given), replace(question, spec=spec, objectives=tuple(objectives))
 
 

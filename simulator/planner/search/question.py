@@ -10,7 +10,6 @@ from math import inf
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from simulator.engine.lanes.steady_state import Objective
 from simulator.engine.pools import HAND_OVER_S
 from simulator.errors import Option, RoofcastError, no_effect
 from simulator.operators.formats.schemes import fp4_scheme
@@ -46,7 +45,7 @@ from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.money.prices import PriceProfile, load_prices
 from simulator.specs.question.plan import FLEET_LIMITS, PlanSpec, asked_tiers
-from simulator.specs.question.plan_values import PLANNED_MODEL
+from simulator.specs.question.plan_values import PLANNED_MODEL, ObjectiveSpec
 from simulator.techniques.quality import answer_quality
 from simulator.units import MICRO
 
@@ -65,7 +64,7 @@ class Question:
     spec: PlanSpec
     model: ModelSpec
     demand: Demand
-    objectives: tuple[Objective, ...]
+    objectives: tuple[ObjectiveSpec, ...]
     policy: LoadPolicy
     prices: PriceProfile
     assumptions: tuple[Assumption, ...]

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.lanes.limits import LaneLimits
-from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import Candidate, Platform, SearchSpace, SearchSummary, Variant
 from simulator.planner.search.candidates import asked_engine, engine_on
@@ -25,6 +24,7 @@ from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import FULL_LENGTH, EngineSpec, load_engine
 from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.techniques.quality import answer_quality
 from simulator.traffic.lengths import Array, RequestMix
 
@@ -213,7 +213,7 @@ def _nothing(space: SearchSpace) -> Screened:
     return Screened(capacity_per_s=nothing, ttft_p95_s=nothing, tpot_p95_s=nothing, e2e_p95_s=nothing)
 
 
-def capacities(question: Question, found: ScreenedSpace, objectives: tuple[Objective, ...]) -> Screened:
+def capacities(question: Question, found: ScreenedSpace, objectives: tuple[ObjectiveSpec, ...]) -> Screened:
     """What every set-up sustains within the objectives."""
     load = screened_load(question, steps=found.steps, space=found.space)
     return of_all_ranks(screen(found.tables, replace(load, objectives=objectives)), found.tables)

@@ -17,12 +17,12 @@ from simulator.engine.lanes import queueing
 from simulator.engine.lanes.limits import LaneLimits, decoding_share, kv_slots
 from simulator.engine.lanes.occupancy import PromptSteps, carrying_prompts
 from simulator.engine.lanes.prompt_queue import company_correlation
-from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.engine.pools import HAND_OVER_S
 from simulator.planner.records import SearchSpace
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable
 from simulator.planner.serving.pool_states import decode_mix
 from simulator.records import dataclass
+from simulator.specs.question.plan_values import LatencyMetric, ObjectiveSpec
 from simulator.traffic.lengths import Array, RequestMix
 
 # Shares of the highest allowed load that are tried where an objective fails at the highest.
@@ -41,7 +41,7 @@ class ScreenedLoad:
     space: SearchSpace
     mix: RequestMix
     limits: LaneLimits
-    objectives: tuple[Objective, ...]
+    objectives: tuple[ObjectiveSpec, ...]
     utilization: float
 
 
@@ -262,7 +262,7 @@ def _loaded(
     )
 
 
-def _capacity_per_s(loaded: _Loaded, *, objectives: tuple[Objective, ...], utilization: float) -> Array:
+def _capacity_per_s(loaded: _Loaded, *, objectives: tuple[ObjectiveSpec, ...], utilization: float) -> Array:
     """Highest rate of a lane at which every objective holds; between two tried loads the excess is linear [1/s]."""
     capacity = np.zeros_like(loaded.saturation_per_s)
     wanted = tuple((item.metric, item.percentile) for item in objectives)
@@ -300,7 +300,7 @@ DECODE_SHARE = 9 / 10
 """Of the bound of an objective on E2E, what the decode pool may take while it is screened."""
 
 
-def _of(objectives: tuple[Objective, ...], metric: LatencyMetric) -> tuple[Objective, ...]:
+def _of(objectives: tuple[ObjectiveSpec, ...], metric: LatencyMetric) -> tuple[ObjectiveSpec, ...]:
     return tuple(item for item in objectives if item.metric is metric)
 
 
@@ -349,7 +349,7 @@ def screen_decode(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> Screen
         )
         for table in tables
     )
-    whole = (replace(item, bound_s=DECODE_SHARE * item.bound_s) for item in _of(load.objectives, LatencyMetric.E2E))
+    whole = (item.within(DECODE_SHARE * item.bound_s) for item in _of(load.objectives, LatencyMetric.E2E))
     objectives = (*_of(load.objectives, LatencyMetric.TPOT), *whole)
     beside = replace(load.steps, apart=False)  # no prompts, so that none stops the others
     return screen(alone, replace(load, steps=beside, mix=decode_mix(load.mix), objectives=objectives))

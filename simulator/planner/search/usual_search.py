@@ -16,7 +16,6 @@ from math import inf
 from threading import Lock
 from typing import Generic, TypeVar
 
-from simulator.engine.lanes.steady_state import Objective
 from simulator.errors import RoofcastError
 from simulator.planner.fleet.fleet import Sized, Trial, size, spare_replicas
 from simulator.planner.fleet.records import housing_of
@@ -41,6 +40,7 @@ from simulator.planner.serving.shapes import Aggregated, Shape, evaluate_prepare
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.traffic.lengths import RequestMix
 
 Answer = TypeVar("Answer")
@@ -59,7 +59,7 @@ class _Asked:
     candidate: Candidate
     model: Same[ModelSpec]
     mix: RequestMix
-    objectives: tuple[Objective, ...] | None
+    objectives: tuple[ObjectiveSpec, ...] | None
     policy: LoadPolicy
 
 
@@ -152,7 +152,12 @@ def _pools_worked_out(asked: list[_Asked]) -> list[Shape | Rejection]:
 
 
 def evaluate_once(
-    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, objectives: tuple[Objective, ...], policy: LoadPolicy
+    candidate: Candidate,
+    *,
+    model: ModelSpec,
+    mix: RequestMix,
+    objectives: tuple[ObjectiveSpec, ...],
+    policy: LoadPolicy,
 ) -> Shape | Rejection:
     """What a candidate sustains, remembered. The rate to carry is none of its arguments: plans that differ in it share
     outcomes.

@@ -15,12 +15,13 @@ import numpy as np
 from simulator.engine.lanes.limits import LaneLimits, SlotLimit, lane_limits
 from simulator.engine.lanes.load_curve import LoadCurve, lane_step_s, lane_steps, lanes, load_curve
 from simulator.engine.lanes.pricing import Places
-from simulator.engine.lanes.steady_state import Objective, SteadyState, rows_of
+from simulator.engine.lanes.steady_state import SteadyState, rows_of
 from simulator.operators.work import StepShape
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, kept_bytes, token_cache_bytes
 from simulator.phases.step import StepEstimate, estimate_steps
 from simulator.records import dataclass
+from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.traffic.lengths import Array, RequestMix
 
 Role = Literal["", "prefill", "decode"]
@@ -77,7 +78,7 @@ class Limit:
     """
 
     resource: Resource
-    objective: Objective | None = None
+    objective: ObjectiveSpec | None = None
     sequences: float | None = None
     utilization: float = 0.0
     step_margin: float = 1.0
@@ -210,7 +211,7 @@ _CAUTION = 0.1
 """How far towards the middle a guess is moved: it then leaves less where it is wrong."""
 
 
-def excess_of(state: SteadyState, objectives: tuple[Objective, ...]) -> Array:
+def excess_of(state: SteadyState, objectives: tuple[ObjectiveSpec, ...]) -> Array:
     """Measured over bound, per objective and rate [objectives, rates]; at most 1 where it holds."""
     return np.array([state.percentile_s(item.metric, item.percentile) / item.bound_s for item in objectives])
 
@@ -235,11 +236,11 @@ class Capacity:
 class Missed:
     """The objective that even an idle lane misses, and its measured value over its bound."""
 
-    objective: Objective
+    objective: ObjectiveSpec
     excess: float
 
 
-def worst_of(excess: Array, objectives: tuple[Objective, ...]) -> Missed:
+def worst_of(excess: Array, objectives: tuple[ObjectiveSpec, ...]) -> Missed:
     """The objective with the largest of ``excess`` [objectives]."""
     worst = int(np.argmax(excess))
     return Missed(objective=objectives[worst], excess=float(excess[worst]))
@@ -282,7 +283,7 @@ class _Range:
         return min(max(guess, low + 1), high - 1)
 
 
-def _narrow_all(states: LaneStatesOf, ranges: Sequence[_Range], *, objectives: tuple[Objective, ...]) -> None:
+def _narrow_all(states: LaneStatesOf, ranges: Sequence[_Range], *, objectives: tuple[ObjectiveSpec, ...]) -> None:
     """Bring every range down to two neighbours of _SEARCH_POINTS evenly spaced rates, side by side."""
     rates = [np.linspace(item.low, item.high, _SEARCH_POINTS) for item in ranges]
     places = [(0, _SEARCH_POINTS - 1)] * len(ranges)
@@ -307,7 +308,7 @@ def _narrow_all(states: LaneStatesOf, ranges: Sequence[_Range], *, objectives: t
 
 
 def capacities_within(
-    states: LaneStatesOf, *, saturation_per_s: Array, objectives: tuple[Objective, ...], utilization: float
+    states: LaneStatesOf, *, saturation_per_s: Array, objectives: tuple[ObjectiveSpec, ...], utilization: float
 ) -> list[Capacity | Missed]:
     """``capacity_within`` of several lanes, one for each of ``saturation_per_s``: looked for side by side."""
     ends = np.array([UNLOADED_SHARE, utilization]) * saturation_per_s[:, None]
@@ -334,7 +335,7 @@ def capacities_within(
 
 
 def capacity_within(
-    states: StatesOf, *, saturation_per_s: float, objectives: tuple[Objective, ...], utilization: float
+    states: StatesOf, *, saturation_per_s: float, objectives: tuple[ObjectiveSpec, ...], utilization: float
 ) -> Capacity | Missed:
     """Rate of one lane within the objectives and the target utilisation, or the objective that even idling misses."""
     (found,) = capacities_within(

@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.engine.lanes.load_curve import Saturation, lane_step_s, lane_steps, lanes, saturation
-from simulator.engine.lanes.steady_state import LatencyMetric, Objective, SteadyState
+from simulator.engine.lanes.steady_state import SteadyState
 from simulator.engine.pools import Pool, slower_network, transfer_link
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import without_speculation
@@ -59,6 +59,7 @@ from simulator.planner.serving.shapes import Counts, Shape
 from simulator.records import dataclass
 from simulator.specs.base import Note
 from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.question.plan_values import LatencyMetric, ObjectiveSpec
 from simulator.traffic.lengths import Array, RequestMix
 
 _LOADS = 12
@@ -198,7 +199,9 @@ class Made:
 
     def __init__(self) -> None:
         self.replicas: dict[tuple[Candidate, bool], PoolReplica | Rejection] = {}
-        self.capacities: dict[tuple[Candidate, Link | None, tuple[tuple[int, Objective], ...]], Capacity | Missed] = {}
+        self.capacities: dict[
+            tuple[Candidate, Link | None, tuple[tuple[int, ObjectiveSpec], ...]], Capacity | Missed
+        ] = {}
 
 
 def pool_replicas(
@@ -259,7 +262,7 @@ def _alone(
     made: Made,
     *,
     saturation_per_s: float,
-    objectives: Mapping[int, Objective],
+    objectives: Mapping[int, ObjectiveSpec],
     policy: LoadPolicy,
 ) -> Capacity | Missed:
     """A pool's capacity within ``objectives``, those of all that it alone decides, by their places among them."""
@@ -275,12 +278,12 @@ def _alone(
     return made.capacities[asked]
 
 
-def _on(metric: LatencyMetric, objectives: tuple[Objective, ...]) -> Mapping[int, Objective]:
+def _on(metric: LatencyMetric, objectives: tuple[ObjectiveSpec, ...]) -> Mapping[int, ObjectiveSpec]:
     return {place: item for place, item in enumerate(objectives) if item.metric is metric}
 
 
 def prefill_capacity(
-    pair: Pair, made: Made, *, objectives: tuple[Objective, ...], policy: LoadPolicy
+    pair: Pair, made: Made, *, objectives: tuple[ObjectiveSpec, ...], policy: LoadPolicy
 ) -> Capacity | Missed:
     """Highest rate of a lane of the prefill pool within the objectives on TTFT."""
     key, limit_per_s = (pair.prefill.found.candidate, pair.link), pair.prefill_saturation_per_s
@@ -289,7 +292,7 @@ def prefill_capacity(
 
 
 def decode_capacity(
-    decode: PoolReplica, made: Made, *, objectives: tuple[Objective, ...], policy: LoadPolicy
+    decode: PoolReplica, made: Made, *, objectives: tuple[ObjectiveSpec, ...], policy: LoadPolicy
 ) -> Capacity | Missed:
     """Highest rate of a lane of the decode pool within the objectives on TPOT."""
     key, limit_per_s = (decode.found.candidate, None), decode.limit.rate_per_s
@@ -298,7 +301,7 @@ def decode_capacity(
 
 
 def _together(
-    pair: Pair, first: Capacity, second: Capacity, *, objectives: tuple[Objective, ...]
+    pair: Pair, first: Capacity, second: Capacity, *, objectives: tuple[ObjectiveSpec, ...]
 ) -> tuple[Capacity, Capacity] | Missed:
     """Both capacities lowered until the objectives on E2E hold as well, with the fewest devices for a rate."""
     joint = excess_of(both_pools(first.state, second.state), objectives)
@@ -329,7 +332,7 @@ def _together(
 
 
 def evaluate_pair(
-    candidate: Candidate, pair: Pair, first: Capacity, second: Capacity, *, objectives: tuple[Objective, ...]
+    candidate: Candidate, pair: Pair, first: Capacity, second: Capacity, *, objectives: tuple[ObjectiveSpec, ...]
 ) -> Disaggregated | Rejection:
     """A pair of pools as one candidate; what requests see idle and at capacity is of both pools."""
     held = _together(pair, first, second, objectives=objectives)
@@ -369,7 +372,7 @@ def evaluate_pools(
     *,
     model: ModelSpec,
     mix: RequestMix,
-    objectives: tuple[Objective, ...],
+    objectives: tuple[ObjectiveSpec, ...],
     policy: LoadPolicy,
     made: Made | None = None,
 ) -> Disaggregated | Rejection:

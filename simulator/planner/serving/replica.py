@@ -11,7 +11,7 @@ import numpy as np
 
 from simulator.engine.lanes.limits import SlotLimit, kv_tokens_for_one, slots_of
 from simulator.engine.lanes.load_curve import LoadCurve, Saturation, lanes
-from simulator.engine.lanes.steady_state import LatencyMetric, Objective, SteadyState
+from simulator.engine.lanes.steady_state import SteadyState
 from simulator.errors import Option, RoofcastError
 from simulator.kernels.timing import Provenance
 from simulator.operators.transformer import is_encoder_only
@@ -23,6 +23,7 @@ from simulator.planner.serving.capacity import Capacity, KnownSteps, Latencies, 
 from simulator.records import dataclass
 from simulator.specs.base import Note
 from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.question.plan_values import LatencyMetric, ObjectiveSpec
 from simulator.specs.question.techniques import SpeculationSpec
 from simulator.traffic.lengths import RequestMix
 
@@ -196,7 +197,7 @@ def part_of(
     *,
     limit: Saturation,
     capacity: Capacity,
-    objectives: tuple[Objective, ...],
+    objectives: tuple[ObjectiveSpec, ...],
     step_margin: float = 1.0,
     role: Role = "",
 ) -> Part:
@@ -223,7 +224,7 @@ def part_of(
 
 
 def _latencies(
-    state: SteadyState, *, objectives: tuple[Objective, ...], saturation_per_s: float, count: int
+    state: SteadyState, *, objectives: tuple[ObjectiveSpec, ...], saturation_per_s: float, count: int
 ) -> Iterator[Latencies]:
     ttft_s, tpot_s, e2e_s = (state.percentile_s(metric, 95.0) for metric in LatencyMetric)
     asked_s = [state.percentile_s(item.metric, item.percentile) for item in objectives]
@@ -246,7 +247,7 @@ def _latencies(
 
 
 def lane_latencies(
-    state: SteadyState, *, objectives: tuple[Objective, ...], saturation_per_s: float, count: int = 1
+    state: SteadyState, *, objectives: tuple[ObjectiveSpec, ...], saturation_per_s: float, count: int = 1
 ) -> tuple[Latencies, ...]:
     """Latencies of ``count`` equal lanes at each rate of one lane's state; rates and sequences are of all of them."""
     return tuple(_latencies(state, objectives=objectives, saturation_per_s=saturation_per_s, count=count))

@@ -18,14 +18,7 @@ import numpy as np
 from simulator.engine.lanes.limits import SlotLimit
 from simulator.engine.lanes.load_curve import LoadCurve, lanes, saturation, stack
 from simulator.engine.lanes.occupancy import lane_rows
-from simulator.engine.lanes.steady_state import (
-    LatencyMetric,
-    Objective,
-    SteadyState,
-    rows_of,
-    steady_state,
-    steady_states,
-)
+from simulator.engine.lanes.steady_state import SteadyState, rows_of, steady_state, steady_states
 from simulator.kernels.roofline import DEQUANTISATION, HOST, LINK, MEMORY, OCCUPANCY, TENSOR_CORE
 from simulator.kernels.timing import Provenance
 from simulator.planner.records import Candidate, Rejection
@@ -44,6 +37,7 @@ from simulator.planner.serving.replica import (
 )
 from simulator.records import dataclass
 from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.question.plan_values import LatencyMetric, ObjectiveSpec
 from simulator.specs.question.techniques import SpeculationSpec
 from simulator.traffic.lengths import Array, RequestMix
 
@@ -146,13 +140,15 @@ class Shape(ABC):
         each = (count * part.replica.saturation_per_s for count, part in zip(counts, self.parts, strict=True))
         return max(rate_per_s / most if most else float("inf") for most in each)
 
-    def latencies(self, *rates_per_s: float, objectives: tuple[Objective, ...]) -> tuple[Latencies, ...]:
+    def latencies(self, *rates_per_s: float, objectives: tuple[ObjectiveSpec, ...]) -> tuple[Latencies, ...]:
         """Latencies at arrival rates of one replica of the last part [1/s], the other parts as loaded as it."""
         rates, own = np.array(rates_per_s), self.replica.capacity_per_s
         each = [rates * (part.replica.capacity_per_s / own) for part in self.parts]
         return self.at_rates(each, replicas=[np.ones(1)] * len(each), objectives=objectives)
 
-    def at_counts(self, rate_per_s: float, *counts: Counts, objectives: tuple[Objective, ...]) -> tuple[Latencies, ...]:
+    def at_counts(
+        self, rate_per_s: float, *counts: Counts, objectives: tuple[ObjectiveSpec, ...]
+    ) -> tuple[Latencies, ...]:
         """Latencies that a rate [1/s] meets on each of several numbers of replicas."""
         replicas = list(np.array(counts, dtype=np.float64).T)
         return self.at_rates([rate_per_s / count for count in replicas], replicas=replicas, objectives=objectives)
@@ -168,12 +164,12 @@ class Shape(ABC):
         return min(part.replica.saturation_per_s * count / counts[-1] for count, part in each)
 
     def at_rates(
-        self, rates_per_s: Sequence[Array], *, replicas: Sequence[Array], objectives: tuple[Objective, ...]
+        self, rates_per_s: Sequence[Array], *, replicas: Sequence[Array], objectives: tuple[ObjectiveSpec, ...]
     ) -> tuple[Latencies, ...]:
         """Latencies at arrival rates of one replica of every part [1/s]; so many take turns, see ``states``."""
         return self.seen(self.states(rates_per_s, replicas=replicas), objectives=objectives)
 
-    def seen(self, state: SteadyState, *, objectives: tuple[Objective, ...]) -> tuple[Latencies, ...]:
+    def seen(self, state: SteadyState, *, objectives: tuple[ObjectiveSpec, ...]) -> tuple[Latencies, ...]:
         """What requests see at each rate of a ``state`` of this shape."""
         count = lanes(self.replica.deployment)
         return lane_latencies(
@@ -215,7 +211,12 @@ class Aggregated(Shape):
 
 
 def evaluate(
-    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, objectives: tuple[Objective, ...], policy: LoadPolicy
+    candidate: Candidate,
+    *,
+    model: ModelSpec,
+    mix: RequestMix,
+    objectives: tuple[ObjectiveSpec, ...],
+    policy: LoadPolicy,
 ) -> Aggregated | Rejection:
     """What one replica that does both sustains, or why it cannot serve."""
     found = prepare(candidate, model=model, mix=mix, policy=policy)
@@ -223,7 +224,7 @@ def evaluate(
 
 
 def evaluate_prepared(
-    tried: Sequence[Prepared | Rejection], *, objectives: tuple[Objective, ...], policy: LoadPolicy
+    tried: Sequence[Prepared | Rejection], *, objectives: tuple[ObjectiveSpec, ...], policy: LoadPolicy
 ) -> list[Aggregated | Rejection]:
     """What each of the prepared candidates of one mix sustains, looked for side by side; refusals as they are."""
     found = [item for item in tried if isinstance(item, Prepared)]
@@ -232,7 +233,7 @@ def evaluate_prepared(
 
 
 def _evaluated(
-    found: Sequence[Prepared], *, objectives: tuple[Objective, ...], policy: LoadPolicy
+    found: Sequence[Prepared], *, objectives: tuple[ObjectiveSpec, ...], policy: LoadPolicy
 ) -> Iterator[Aggregated | Rejection]:
     limits = [saturation(item.curve) for item in found]
     slow = [item.slowed(step_margin(item, limit, policy)) for item, limit in zip(found, limits, strict=True)]
@@ -273,7 +274,7 @@ def _states_of(found: Sequence[tuple[LoadCurve, Array]]) -> Iterator[SteadyState
 
 
 def at_counts_of_all(
-    asked: Sequence[tuple[Shape, Sequence[Counts]]], rate_per_s: float, *, objectives: tuple[Objective, ...]
+    asked: Sequence[tuple[Shape, Sequence[Counts]]], rate_per_s: float, *, objectives: tuple[ObjectiveSpec, ...]
 ) -> list[tuple[Latencies, ...]]:
     """``Shape.at_counts`` of several shapes that serve one mix: those of one kind of replica are asked together."""
     alone = [
@@ -356,7 +357,7 @@ def _slots_matter(part: Part) -> bool:
     return bool(elasticity >= _SLOTS_MATTER)
 
 
-def _behind(replica: Replica, objective: Objective, *, bound: Resource) -> Resource:
+def _behind(replica: Replica, objective: ObjectiveSpec, *, bound: Resource) -> Resource:
     """What uses up an objective: waiting for a slot, waiting for the running steps, or the steps themselves."""
     if objective.metric is not LatencyMetric.TTFT or replica.binding is None:
         return bound
@@ -367,7 +368,7 @@ def _behind(replica: Replica, objective: Objective, *, bound: Resource) -> Resou
     return Resource.QUEUEING if idle_s < objective.bound_s / 2 else bound
 
 
-def limiting_resource(part: Part, steps: OperatingSteps, *, objectives: tuple[Objective, ...]) -> Limit:
+def limiting_resource(part: Part, steps: OperatingSteps, *, objectives: tuple[ObjectiveSpec, ...]) -> Limit:
     """The resource, and how it is met; what prompts alone are held back by where they have a pool.
 
     Where an objective holds capacity below the target utilisation it is named with what its time goes to; otherwise

@@ -8,7 +8,6 @@ from math import ceil, sqrt
 from typing import ClassVar
 
 from simulator.engine.encoders import EncoderPool, encoder_pool, wait_percentile_s
-from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.engine.pools import Pool, unlike_vendors
 from simulator.engine.runs.scenario_setup import server_between
 from simulator.errors import InfeasibleError
@@ -26,6 +25,7 @@ from simulator.planner.verification.fleet_check import check_fleet
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import EncoderPoolSpec
 from simulator.specs.question.plan import PlanSpec
+from simulator.specs.question.plan_values import LatencyMetric, ObjectiveSpec
 from simulator.units import KILO, plain_text
 
 WAIT_PERCENTILE = 95.0
@@ -139,7 +139,7 @@ def _replicas(pool: EncoderPool, question: Question) -> int:
     return next(replicas for replicas in tried if _wait_s(pool, question, replicas=replicas) <= pool.request_s)
 
 
-def _left(question: Question, pool: EncoderPool, *, replicas: int) -> tuple[Objective, ...]:
+def _left(question: Question, pool: EncoderPool, *, replicas: int) -> tuple[ObjectiveSpec, ...]:
     """The objectives less what encoding takes of them, its percentile and the fleet's added up.
 
     Raises InfeasibleError: nothing is left of one.
@@ -150,7 +150,7 @@ def _left(question: Question, pool: EncoderPool, *, replicas: int) -> tuple[Obje
         taken_s = 0.0 if item.metric is LatencyMetric.TPOT else pool.request_s + wait_s + pool.transfer_s
         if taken_s >= item.bound_s:
             raise InfeasibleError(f"encoding takes {taken_s:.3g} s of {item.name}, which allows {item.bound_s:.3g} s")
-        found.append(replace(item, bound_s=item.bound_s - taken_s))
+        found.append(item.within(item.bound_s - taken_s))
     return tuple(found)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.fleet import size
 from simulator.planner.records import Study
@@ -54,9 +53,8 @@ class MeasuredRate(Study):
     objectives: tuple[MeasuredObjective, ...]
 
 
-def _measured(objective: Objective, given: tuple[ObjectiveSpec, ...]) -> MeasuredObjective:
-    wanted = (objective.metric.value, objective.percentile)
-    found = (item.bound_s for item in given if (item.metric, item.percentile) == wanted)
+def _measured(objective: ObjectiveSpec, given: tuple[ObjectiveSpec, ...]) -> MeasuredObjective:
+    found = (item.bound_s for item in given if item.key == objective.key)
     return MeasuredObjective(name=objective.name, bound_s=objective.bound_s, measured_s=next(found, None))
 
 

@@ -7,7 +7,6 @@ from math import atan, inf, pi, sqrt
 
 import numpy as np
 
-from simulator.engine.lanes.steady_state import Objective
 from simulator.engine.pools import Pool, PoolGroup, small_group
 from simulator.engine.runs.capacity_search import student_80
 from simulator.engine.runs.disaggregation import ServedPools
@@ -65,7 +64,7 @@ def hold_chance(found: Verification) -> float:
     return float(found.holds) if found.chance is None else bar_chance(found.chance)
 
 
-def _chance(point: RatePoint, objectives: tuple[Objective, ...]) -> float:
+def _chance(point: RatePoint, objectives: tuple[ObjectiveSpec, ...]) -> float:
     """That another run meets every objective: none of them scatters beyond its bound more often."""
     chances = []
     for place, objective in enumerate(objectives):
@@ -86,14 +85,7 @@ def beside(verification: Verification, steady: Latencies) -> Verification:
     return replace(verification, steady=steady, objectives=objectives)
 
 
-def objective_specs(objectives: tuple[Objective, ...]) -> tuple[ObjectiveSpec, ...]:
-    """Objectives of a plan as those of a simulation."""
-    return tuple(
-        ObjectiveSpec(metric=item.metric.value, percentile=item.percentile, bound_s=item.bound_s) for item in objectives
-    )
-
-
-def _objective(objective: Objective, *, point: RatePoint, place: int, steady_s: float) -> ObjectiveVerification:
+def _objective(objective: ObjectiveSpec, *, point: RatePoint, place: int, steady_s: float) -> ObjectiveVerification:
     values = np.array([checks[place].value_s for checks in point.by_seed])
     simulated_s = point.objectives[place].value_s
     half_s = float("inf")
@@ -110,7 +102,7 @@ def _objective(objective: Objective, *, point: RatePoint, place: int, steady_s: 
 
 
 def verification_of(
-    point: RatePoint, *, objectives: tuple[Objective, ...], steady: Latencies, seeds: int, requests: int
+    point: RatePoint, *, objectives: tuple[ObjectiveSpec, ...], steady: Latencies, seeds: int, requests: int
 ) -> Verification:
     """A simulated rate beside the steady state of the plan. It holds where enough runs do, by their number and their
     scatter, and all of them together."""
@@ -156,7 +148,7 @@ class SteadyCheck:
 
     served: ServedDeployment
     samples: tuple[Requests, ...]
-    objectives: tuple[Objective, ...]
+    objectives: tuple[ObjectiveSpec, ...]
 
     def at(self, steady: Latencies) -> Verification:
         """The replica at the rate of a steady state."""
@@ -164,7 +156,7 @@ class SteadyCheck:
             self.served,
             samples=self.samples,
             rate_per_s=steady.rate_per_s,
-            objectives=objective_specs(self.objectives),
+            objectives=self.objectives,
             at_once=steady.mean_sequences,
         )
         return verification_of(
@@ -176,7 +168,7 @@ def steady_check(
     deployment: Deployment,
     *,
     mix: RequestMix,
-    objectives: tuple[Objective, ...],
+    objectives: tuple[ObjectiveSpec, ...],
     busiest: Latencies,
     seeds: int = SEEDS,
     first_seed: int = 0,
@@ -205,7 +197,7 @@ class PoolCheck:
 
     pools: ServedPools
     demand: Demand
-    objectives: tuple[Objective, ...]
+    objectives: tuple[ObjectiveSpec, ...]
     seeds: int
     first_seed: int = 0
 
@@ -226,9 +218,7 @@ class PoolCheck:
             prefill=replace(self.pools.prefill, replicas=group.prefill),
             decode=replace(self.pools.decode, replicas=group.decode),
         )
-        point = simulate_rate(
-            served, samples=samples, rate_per_s=rate, objectives=objective_specs(self.objectives), at_once=at_once
-        )
+        point = simulate_rate(served, samples=samples, rate_per_s=rate, objectives=self.objectives, at_once=at_once)
         found = verification_of(point, objectives=self.objectives, steady=steady, seeds=self.seeds, requests=count)
         return replace(found, rate_per_s=rate / group.decode)
 
@@ -254,7 +244,7 @@ def pool_check(
     *,
     server: ServerSpec | None,
     demand: Demand,
-    objectives: tuple[Objective, ...],
+    objectives: tuple[ObjectiveSpec, ...],
     seeds: int = SEEDS,
     first_seed: int = 0,
 ) -> PoolCheck:

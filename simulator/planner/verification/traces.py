@@ -9,7 +9,6 @@ from math import ceil, inf, sqrt
 
 import numpy as np
 
-from simulator.engine.lanes.steady_state import Objective
 from simulator.engine.pools import slower_network
 from simulator.engine.runs.rate_simulation import RatePoint, simulate_as_sent
 from simulator.engine.runs.serving import ServedDeployment
@@ -26,12 +25,12 @@ from simulator.planner.verification.simulation import (
     SURE,
     chance_below,
     hold_chance,
-    objective_specs,
     pool_check,
     steady_check,
     verification_of,
 )
 from simulator.records import dataclass
+from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.traffic.recorded.traces import RequestTrace, read_trace, replica_shares
 from simulator.traffic.requests import LARGEST_REQUESTS, Requests
 from simulator.units import MEGA
@@ -93,7 +92,7 @@ class TraceCheck:
     times: float
     step_s: float
     steps: int
-    objectives: tuple[Objective, ...]
+    objectives: tuple[ObjectiveSpec, ...]
     first_seed: int = 0
     by_prefix: bool = False
     beyond: int = BEYOND
@@ -102,9 +101,7 @@ class TraceCheck:
         """A check of so many replicas: holds where nine replays in ten should meet every bound. Its ``chance`` is more
         careful: it counts in that the mean over few replays is not exact either."""
         shares, together = self._shares(replicas)
-        point = simulate_as_sent(
-            self.served, samples=shares, objectives=objective_specs(self.objectives), together=together
-        )
+        point = simulate_as_sent(self.served, samples=shares, objectives=self.objectives, together=together)
         found = verification_of(
             point,
             objectives=self.objectives,

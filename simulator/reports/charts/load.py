@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.engine.events.state import TRACE_DECODES, TRACE_PREFILLS, TRACE_START_S, TRACE_WAITING
-from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.engine.runs.load_sweep import LoadSweep, summary_of
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.replica_load import ReplicaLoad
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, with_room
 from simulator.reports.content.quantities import rate_text, seconds_text
+from simulator.specs.question.plan_values import LatencyMetric
 from simulator.traffic.requests import Floats
 from simulator.units import bound_text, percent_text
 

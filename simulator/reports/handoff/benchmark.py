@@ -7,7 +7,6 @@ import shlex
 import textwrap
 from collections.abc import Sequence
 
-from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.handoff.load_test import (
     measured_s,
@@ -22,6 +21,7 @@ from simulator.planner.handoff.settings import LaunchSettings
 from simulator.planner.records import Demand
 from simulator.reports.handoff.commands import command_text
 from simulator.reports.handoff.texts import script
+from simulator.specs.question.plan_values import LatencyMetric, ObjectiveSpec
 from simulator.traffic.lengths import RequestMix
 from simulator.units import KILO, SECONDS_PER_MINUTE
 
@@ -30,7 +30,7 @@ CLIENT = "vllm==0.15.1"
 RESULT = "replica.json"
 
 
-def _goodput(objectives: tuple[Objective, ...]) -> list[str]:
+def _goodput(objectives: tuple[ObjectiveSpec, ...]) -> list[str]:
     names = {LatencyMetric.TTFT: "ttft", LatencyMetric.TPOT: "tpot", LatencyMetric.E2E: "e2el"}
     bounds = [f"{names[item.metric]}:{item.bound_s * KILO:g}" for item in objectives]
     return [f"--goodput {' '.join(bounds)}"] if bounds else []
@@ -89,7 +89,7 @@ def replica_options(item: LaunchSettings, *, scheme: str | None, system_prompt_t
     ]
 
 
-def verification(item: LaunchSettings, fleet: Fleet, *, demand: Demand, objectives: tuple[Objective, ...]) -> str:
+def verification(item: LaunchSettings, fleet: Fleet, *, demand: Demand, objectives: tuple[ObjectiveSpec, ...]) -> str:
     """A script that loads one replica, or the fleet through its router, and holds the result against the plan."""
     mix, alone, each = demand.mix, len(fleet.pools) == 1, demand.answers_per_request
     rate, (warm_up, count) = sent_rate_per_s(fleet, demand), sent_requests(fleet, demand)

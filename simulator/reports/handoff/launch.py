@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.handoff.settings import LaunchSettings, fleet_settings
 from simulator.planner.records import Demand
@@ -24,6 +23,7 @@ from simulator.reports.handoff.kubernetes import (
 from simulator.reports.handoff.kubernetes import service_name as service_name
 from simulator.reports.handoff.notes import handoff_notes
 from simulator.specs.profiles import list_profiles
+from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.specs.writing import documents_text
 
 _SHEBANG = "#!/usr/bin/env bash\n"
@@ -104,7 +104,7 @@ def launch_handoff(
     model_id: str,
     scheme: str | None,
     demand: Demand,
-    objectives: tuple[Objective, ...],
+    objectives: tuple[ObjectiveSpec, ...],
     profiles: str | None = None,
 ) -> Handoff:
     """Launch commands of the planned engine, the fleet on Kubernetes and a benchmark for one replica of it.

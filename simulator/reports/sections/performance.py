@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.replica_load import PERCENTILES
 from simulator.planner.verification.records import Finalist, Finalists, Verdict, Verification
@@ -14,6 +13,7 @@ from simulator.reports.content.quantities import counted_text, percent_text
 from simulator.reports.sections.resilience import cases_blocks
 from simulator.reports.studies import Studies, of_each
 from simulator.specs.base import ValueOrigin
+from simulator.specs.question.plan_values import LatencyMetric
 from simulator.units import bound_text
 
 

@@ -11,11 +11,6 @@ from simulator.reports.content.quantities import percent_text, seconds_text
 from simulator.reports.formats.text import text_table
 from simulator.reports.tables.serving import pools_setup_text, setup_text
 from simulator.reports.words.fields import assumption_texts
-from simulator.specs.question.plan_values import ObjectiveSpec
-
-
-def _named(objective: ObjectiveSpec) -> str:
-    return f"{objective.metric.upper()} p{objective.percentile:g}"
 
 
 def _binding(capacity: CapacityResult) -> str:
@@ -25,7 +20,7 @@ def _binding(capacity: CapacityResult) -> str:
     failing = next(point for point in capacity.points if point.rate_per_s == rate_per_s)
     value_s = next(check.value_s for check in failing.objectives if check.objective == objective)
     return (
-        f"{_named(objective)} binds: {seconds_text(value_s)} at {rate_per_s:.4g}/s, "
+        f"{objective.name} binds: {seconds_text(value_s)} at {rate_per_s:.4g}/s, "
         f"bound {seconds_text(objective.bound_s)}"
     )
 
@@ -52,7 +47,7 @@ def _row(point: RatePoint, capacity: CapacityResult) -> tuple[str, ...]:
 
 def points_cells(capacity: CapacityResult) -> Cells:
     """Columns and rows of the rates that were tried."""
-    extra = [_named(check.objective) for check in capacity.points[0].objectives if check.objective.percentile != 95]
+    extra = [check.objective.name for check in capacity.points[0].objectives if check.objective.percentile != 95]
     columns = ("rate/s", *(f"{name.upper()} p95" for name in LATENCIES), *extra, "batch", "KV used", "objectives")
     return columns, [_row(point, capacity) for point in capacity.points]
 

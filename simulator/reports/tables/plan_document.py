@@ -10,7 +10,6 @@ from io import StringIO
 from operator import attrgetter
 from typing import Any
 
-from simulator.engine.lanes.steady_state import Objective
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import KEYS, KINDS, CapacityPlan
 from simulator.planner.fleet.records import Fleet, Housing
@@ -32,6 +31,7 @@ from simulator.reports.words.fields import (
 )
 from simulator.reports.words.plan_inputs import plan_input, warning_texts
 from simulator.specs.question.plan import PlanSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
 
 SCHEMA_VERSION = "1.1"
 _MEANS_AND_PERCENTILES = ("ttft_mean_s", "tpot_mean_s", "e2e_mean_s", "ttft_p95_s", "tpot_p95_s", "e2e_p95_s")
@@ -52,7 +52,7 @@ plain = partial(dump, whole=True)
 _picked = partial(picked, whole=True)
 
 
-def _latencies(at: Latencies, objectives: tuple[Objective, ...]) -> dict[str, Any]:
+def _latencies(at: Latencies, objectives: tuple[ObjectiveSpec, ...]) -> dict[str, Any]:
     return {
         **_picked(at, "rate_per_s", "load", "kv_utilization", *_MEANS_AND_PERCENTILES, "mean_batch=mean_sequences"),
         "objectives": [
@@ -73,7 +73,7 @@ def _replica(replica: Replica) -> dict[str, Any]:
     }
 
 
-def _prefill(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any] | None:
+def _prefill(fleet: Fleet, objectives: tuple[ObjectiveSpec, ...]) -> dict[str, Any] | None:
     """The pool that computes the prompts; null where replicas do both."""
     pool, transfer = fleet.prefill, fleet.transfer
     if pool is None or transfer is None:

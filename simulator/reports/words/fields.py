@@ -22,10 +22,10 @@ from simulator.units import GIGA, KILO, MILLI, bound_text, counted_text, percent
 
 if TYPE_CHECKING:
     from simulator.engine.encoders import EncoderUse
-    from simulator.engine.lanes.steady_state import Objective
     from simulator.engine.runs.attention_ffn import AttentionFfnUse
     from simulator.planner.records import FieldValue, Rejection
     from simulator.specs.question.plan import PlanSpec
+    from simulator.specs.question.plan_values import ObjectiveSpec
 
 _JOINED = ("load_profile",)
 """Lists that are one flag with commas; all others repeat theirs."""
@@ -238,7 +238,7 @@ def _attention_ffn(use: AttentionFfnUse) -> str:
     )
 
 
-def _idle_above(objective: Objective, idle_s: float, times: float, margin: float) -> str:
+def _idle_above(objective: ObjectiveSpec, idle_s: float, times: float, margin: float) -> str:
     slower = f" where steps take {margin:.3g} times as long as predicted" if margin > 1 else ""
     above = f"above {bound_text(objective.bound_s)}" + (f" by a factor of {times:.3g}" if f"{times:.3g}" != "1" else "")
     return f"{objective.name} of an idle replica is {bound_text(idle_s, digits=4)}{slower}, {above}"

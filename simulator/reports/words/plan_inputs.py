@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import LengthOrigins, TraceName
 from simulator.records import dataclass
@@ -25,6 +24,7 @@ from simulator.specs.base import Assumption, Note, ValueOrigin
 from simulator.specs.engine.releases import SlowerExperts, SlowProducts
 from simulator.specs.model.checkpoints import PublishedCheckpoint
 from simulator.specs.money.prices import PriceProfile
+from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.traffic.lengths import LengthDistribution, WorkloadPreset
 from simulator.units import KILO, bound_text, percent_text, plain_text
 
@@ -92,7 +92,7 @@ def _value(item: Assumption) -> str:
         case (("isl_tokens" | "osl_tokens"), LengthDistribution() as lengths):
             return _lengths(lengths)
         case "objectives", tuple(objectives):
-            return ", ".join(f"{o.name} <= {bound_text(o.bound_s)}" for o in objectives if isinstance(o, Objective))
+            return ", ".join(f"{o.name} <= {bound_text(o.bound_s)}" for o in objectives if isinstance(o, ObjectiveSpec))
         case "confidence", int(percent):
             return f"objectives hold in {percent} % of draws of the step times"
         case "format", PublishedCheckpoint() as served:

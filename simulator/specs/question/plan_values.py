@@ -3,6 +3,7 @@ where nothing is said."""
 
 import re
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from math import isclose
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -270,11 +271,19 @@ MOST_ANSWERS = 128
 """To one request: the most that vLLM and the APIs of its kind take as n."""
 
 
+class LatencyMetric(StrEnum):
+    """What an objective bounds. TTFT includes queueing; TPOT = (E2E - TTFT) / (OSL - 1)."""
+
+    TTFT = "ttft"
+    TPOT = "tpot"
+    E2E = "e2e"
+
+
 class ObjectiveSpec(Spec):
     """A percentile of a latency that must stay at or under a bound [s]. ``latency`` is another word for E2E. Of TPOT
     the bound may be ``reading``: no slower than people read."""
 
-    metric: Literal["ttft", "tpot", "e2e"]
+    metric: LatencyMetric
     percentile: float = Field(gt=0, lt=100)
     bound_s: Annotated[float, BeforeValidator(objective_s)]
 
@@ -284,6 +293,24 @@ class ObjectiveSpec(Spec):
         if value == READING and info.data.get("metric") != "tpot":
             raise ValueError("reading is a bound of tpot, the time per token")
         return value
+
+    @property
+    def name(self) -> str:
+        """``TTFT p95``."""
+        return f"{self.metric.upper()} p{self.percentile:g}"
+
+    @property
+    def key(self) -> str:
+        """``ttft_p95``, as in workload files and results."""
+        return f"{self.metric}_p{self.percentile:g}"
+
+    def within(self, bound_s: float) -> "ObjectiveSpec":
+        """The same percentile under another bound."""
+        return self.model_copy(update={"bound_s": bound_s})
+
+    def margin(self, value_s: float) -> float:
+        """What a value leaves of the bound, as a share of it; below zero beyond it."""
+        return 1 - value_s / self.bound_s
 
 
 _WRITTEN = re.compile(r"(ttft|tpot|e2e|latency)[-_]p([0-9]+(?:\.[0-9]+)?)\s*=\s*(.+)")

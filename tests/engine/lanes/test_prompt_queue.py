@@ -19,11 +19,12 @@ from simulator.engine.lanes.queueing import (
     smooth_arrivals_factor,
     wait_probability,
 )
-from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
+from simulator.engine.lanes.steady_state import steady_state
 from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
+from simulator.specs.question.plan_values import LatencyMetric
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 from simulator.traffic.workload_requests import requests_of_mix

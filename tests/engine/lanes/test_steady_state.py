@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from simulator.engine.lanes.limits import LaneLimits, SlotLimit, decoding_share, kv_slots
 from simulator.engine.lanes.load_curve import LoadCurve, load_curve, saturation
 from simulator.engine.lanes.occupancy import rows_of_one, slot_occupancy
-from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState, steady_state
+from simulator.engine.lanes.steady_state import SteadyState, steady_state
 from simulator.operators.work import StepShape
+from simulator.specs.question.plan_values import LatencyMetric
 from simulator.traffic.lengths import Array, LengthDistribution, RequestMix, normal_points, uniform_points
 from tests.engine.batching_simulation import affine_steps, simulate
 from tests.engine.queue_laws import mg1_wait_mean_s

@@ -16,7 +16,7 @@ from app.address.named import NAMED, QUESTIONS, named, named_id
 from app.fields import question, widgets
 from app.fields.uploaded import FILES, UPLOADS, has_files, shared_id
 from app.fields.widgets import quoted
-from app.hosting import previews
+from app.hosting import page_answers
 from simulator import __version__
 from simulator.specs.measured.validation_rows import library_digest
 
@@ -174,7 +174,7 @@ def _share() -> None:
                     "come; a link that outlives them says so. Profiles has them for download."
                 )
             address = f"{st.context.url or ''}?{urlencode(parameters(), doseq=True)}"
-            previews.remember(address, answer=st.session_state.get(_SAID, ""), question=question.line())
+            page_answers.remember(address, answer=st.session_state.get(_SAID, ""), question=question.line())
             st.code(address, language=None, wrap_lines=True)
 
 

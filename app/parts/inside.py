@@ -11,9 +11,12 @@ from app.parts import charts
 from simulator.engine.runs.served_run import ServedRun
 from simulator.engine.uniform.record import UniformRun
 from simulator.reports.charts.chart import Chart
-from simulator.reports.charts.latency_breakdown import request_waterfall_chart, step_timeline_chart
+from simulator.reports.charts.latency_breakdown import (
+    memory_over_time_chart,
+    request_waterfall_chart,
+    step_timeline_chart,
+)
 from simulator.reports.charts.load import batch_over_time_chart
-from simulator.reports.charts.memory_stack import memory_over_time_chart
 from simulator.reports.content.quantities import range_text, seconds_text
 from simulator.reports.tables.serving import serving_quantities
 

@@ -18,7 +18,7 @@ from app.parts.answers import WhatIfAnswer, answered
 from app.parts.commands import scenario_line, simulate_command
 from simulator.errors import RoofcastError
 from simulator.planner.what_if import scenario_quality
-from simulator.reports.charts.memory_stack import memory_stack_chart
+from simulator.reports.charts.latency_breakdown import memory_stack_chart
 from simulator.reports.charts.what_if import cost_speed_chart, quality_cost_chart
 from simulator.reports.content.document import BEST
 from simulator.reports.content.quantities import chance_text

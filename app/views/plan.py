@@ -36,7 +36,7 @@ from simulator.planner.search.question import DEFAULT_UTILIZATION
 from simulator.planner.studies.growth import DEFAULT_LEAD_TIME_DAYS
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.reports.charts.chart import Gauge
-from simulator.reports.charts.memory_stack import memory_stack_chart
+from simulator.reports.charts.latency_breakdown import memory_stack_chart
 from simulator.reports.content.quantities import Quantity, count_text, range_text
 from simulator.reports.decide.decision import verdict_line, verdict_text
 from simulator.reports.sections.answer import (

@@ -17,8 +17,7 @@ from app.parts.inside import inside
 from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.planner.what_if import native_scenario
-from simulator.reports.charts.latency_breakdown import latency_breakdown_chart
-from simulator.reports.charts.memory_stack import memory_stack_chart
+from simulator.reports.charts.latency_breakdown import latency_breakdown_chart, memory_stack_chart
 from simulator.reports.charts.what_if import WATERFALL_METRICS, technique_waterfall_chart
 from simulator.reports.content.quantities import Quantity, chance_text
 from simulator.reports.tables.scenario_figures import (

@@ -13,7 +13,7 @@ from simulator.phases.memory import memory_plan, sequences_that_fit
 from simulator.published.attention_traffic import block_keys, flash_attention_cost, key_blocks, standard_attention_cost
 from simulator.published.facts import load_facts
 from simulator.published.kv_waste import ALLOCATIONS, RESERVED_TOKENS, sharegpt_waste
-from simulator.reports.charts.memory_stack import memory_stack_chart
+from simulator.reports.charts.latency_breakdown import memory_stack_chart
 from simulator.reports.content.document import Block, Figure, Value, fraction, number, seconds, table
 from simulator.reports.content.quantities import bytes_text
 from simulator.specs.question.techniques import KvPolicySpec, MlaOverride, StructureSpec, TechniquesSpec

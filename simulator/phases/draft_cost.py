@@ -25,8 +25,7 @@ PassTimes = Callable[[Deployment, Sequence[StepShape]], Sequence[Array]]
 
 
 def verify_step(speculation: Speculation, *, sequences: ArrayLike, context: ArrayLike) -> StepShape:
-    """The target's step that scores all guesses of ``sequences`` sequences with ``context`` tokens, the last one
-    included."""
+    """The target's step that scores all guesses of sequences with ``context`` tokens, the last one included."""
     tokens = float(speculation.plan.verify_tokens)
     last = np.asarray(context, dtype=np.float64) + tokens - 1.0
     return decode_step(sequences=sequences, context=last, tokens=tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import NamedTuple
 
 from simulator.engine.runs.answers import ScenarioResult
@@ -28,10 +29,6 @@ def _quality_beside(base: str, result: ScenarioResult) -> Note:
         return quality.note
     other = other_model_note(model, base=base)
     return other if quality.loss == 0 else joined(other, quality.note)
-
-
-Progress = Callable[[int, int], None]
-"""Called with (deployments answered, of how many at most)."""
 
 
 class ComparedNumbers(NamedTuple):
@@ -108,9 +105,11 @@ def compare(
     *,
     price_kind: OfferKind | None = None,
     profiles: str | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
     """Answer ``scenario``, then with one change more at a time, and with each change alone.
+
+    progress : called with how many deployments are answered, of how many at most
 
     Under kind serve only the first and the last deployment carry intervals, which take several simulations each.
 
@@ -119,22 +118,18 @@ def compare(
     """
     if not changes:
         raise missing_field("nothing to compare with", field=FLAG, hint=f"`{FLAG}` weights=fp8")
-    runs_at_most, teacher = 2 * len(changes), load_model(scenario.model, profiles=profiles).profile
-    done = 0
+    teacher, done = load_model(scenario.model, profiles=profiles).profile, count(1)
 
     def outcome_of(changed: ScenarioSpec, *, intervals: bool) -> ComparedAnswer:
-        nonlocal done
         options = ServeOptions(intervals=intervals)
         answered = what_if(changed, price_kind=price_kind, profiles=profiles, options=options)
-        done += 1
         if progress is not None:
-            progress(done, runs_at_most)
+            progress(next(done), 2 * len(changes))
         return ComparedAnswer(answered=answered, quality=_quality_beside(teacher, answered.result))
 
     scenario = _in_one_release(scenario, changes, profiles=profiles)
     base = before = outcome_of(scenario, intervals=True)
-    together = scenario
-    steps: list[ComparisonStep] = []
+    together, steps = scenario, list[ComparisonStep]()
     for place, change in enumerate(changes, start=1):
         try:
             together = _with_cache_of(base, changed_scenario(together, change))

@@ -93,8 +93,7 @@ class Quality:
 
 def compression_of(*, scheme: str | None, plan: PrecisionPlan, techniques: TechniquesSpec) -> Compression | None:
     """The compression that precision or sparsity comes to; None as published; both at once are in no table."""
-    sparsity = techniques.sparsity
-    quantised = BITS[plan.weights] < BITS[Dtype.BF16]
+    sparsity, quantised = techniques.sparsity, BITS[plan.weights] < BITS[Dtype.BF16]
     if sparsity is not None:
         pattern = f"{sparsity.fraction:.0%}" if sparsity.pattern == "unstructured" else sparsity.pattern
         bits = BITS[plan.weights] if quantised else None

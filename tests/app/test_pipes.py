@@ -8,8 +8,8 @@ from threading import Lock
 
 import pytest
 
-from app.hosting import pipes, work
-from app.hosting.pipes import Receiver, Sender
+from app.hosting import work, workers
+from app.hosting.workers import Receiver, Sender
 from simulator.specs.question.plan import plan_spec
 
 
@@ -56,7 +56,7 @@ def test_what_cannot_be_packed_is_refused_and_the_next_arrives() -> None:
 
 
 def test_both_ends_forget_before_they_remember_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipes, "_MOST_REMEMBERED_BYTES", 640)
+    monkeypatch.setattr(workers, "_MOST_REMEMBERED_BYTES", 640)
     pipe, sender, receiver = _ends()
     text = "x" * 600
     sizes = []

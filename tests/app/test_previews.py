@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from app.hosting import previews
+from app.hosting import page_answers
 from app.hosting.page_answers import Message, PageAnswers
 from tests.app.pages import headline, opened
 
@@ -44,13 +44,13 @@ def test_a_shared_link_says_its_answer_and_a_changed_one_does_not() -> None:
 
 def test_a_preview_is_found_however_the_address_is_spelt_and_is_inert() -> None:
     query = urlencode({"model": "a b", "gpus": "x,y"})
-    previews.remember(f"http://here/plan?{query}", answer='<script>"5 GPUs"', question="a & b")
+    page_answers.remember(f"http://here/plan?{query}", answer='<script>"5 GPUs"', question="a & b")
     spelt = "&".join(f"{name}={quote(value)}" for name, value in reversed(parse_qsl(query)))
-    found = previews.preview_of("/below/a/prefix/plan", spelt)
+    found = page_answers.preview_of("/below/a/prefix/plan", spelt)
     assert found is not None
     assert b"<script>" not in found.html()
     assert b"a &amp; b" in found.html()
-    assert previews.preview_of("/serving", query) is None
+    assert page_answers.preview_of("/serving", query) is None
 
 
 def test_what_is_no_page_is_sent_on_piece_by_piece() -> None:

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.hosting import work
-from app.hosting.pipes import Receiver, Sender
-from app.hosting.workers import LARGEST_WORKER_BYTES, Crew, _answer_all
+from app.hosting.workers import LARGEST_WORKER_BYTES, Crew, Receiver, Sender, _answer_all
 from simulator.errors import RoofcastError
 from simulator.planner.gap.records import GapError
 from simulator.specs.question.plan import PlanSpec, plan_spec

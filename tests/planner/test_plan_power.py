@@ -10,7 +10,7 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.handoff.settings import fleet_settings
+from simulator.planner.handoff import fleet_settings
 from simulator.planner.money.facilities import facilities
 from simulator.planner.money.tco import mean_power_w
 from simulator.planner.plan import plan_capacity

@@ -14,8 +14,7 @@ import yaml
 
 from simulator.phases.deployment import deploy
 from simulator.phases.memory import memory_plan
-from simulator.planner.handoff.settings import Checkpoint, LaunchSettings, served_checkpoint
-from simulator.reports.handoff.checkpoint import checkpoint_script
+from simulator.planner.handoff import Checkpoint, LaunchSettings, served_checkpoint
 from simulator.reports.handoff.commands import (
     command_text,
     environment,
@@ -28,6 +27,7 @@ from simulator.reports.handoff.commands import (
     words,
 )
 from simulator.reports.handoff.kubernetes import gateway_objects, pool_name, router_flags, router_objects
+from simulator.reports.handoff.launch import checkpoint_script
 from simulator.reports.handoff.notes import tier_notes, untuned_notes
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec

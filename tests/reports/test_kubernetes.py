@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.handoff.settings import LaunchSettings, fleet_settings
+from simulator.planner.handoff import LaunchSettings, fleet_settings
 from simulator.planner.plan import plan_capacity
 from simulator.reports.handoff.kubernetes import image, pool_objects, service_name
 from simulator.reports.handoff.launch import launch_handoff

@@ -268,7 +268,7 @@ def test_a_launch_profile_is_that_of_the_release_that_is_planned(engine: str) ->
 
 def test_every_condition_and_setting_of_a_profile_is_known() -> None:
     """Else filling it in would fail on the one plan that needs it."""
-    from simulator.planner.handoff.settings import fleet_settings
+    from simulator.planner.handoff import fleet_settings
 
     plan = plan_capacity(plan_spec({"rps": 2.0, "hardware": "h100", "model": "llama-3.1-8b"}))
     (item,) = fleet_settings(plan.best, model_id="x", scheme=None)

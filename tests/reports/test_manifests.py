@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.reports.handoff.commands import filled, note, script, templates
 from simulator.reports.handoff.kubernetes import manifest, service
-from simulator.reports.handoff.texts import filled, note, script, templates
 from simulator.specs.base import read_yaml
 from simulator.specs.profiles import profile_root
 from tests.for_every import for_every

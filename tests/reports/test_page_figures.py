@@ -12,8 +12,7 @@ from simulator.phases.step import StepEstimate
 from simulator.planner.what_if import native_scenario, technique_steps, what_if
 from simulator.reports.answer import result_object
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind
-from simulator.reports.charts.latency_breakdown import latency_breakdown_chart
-from simulator.reports.charts.memory_stack import memory_stack_chart
+from simulator.reports.charts.latency_breakdown import latency_breakdown_chart, memory_stack_chart
 from simulator.reports.charts.plotly_figure import plotly_figure, plotly_spec
 from simulator.reports.charts.roofline import roofline_chart, shape_text
 from simulator.reports.charts.validation import validation_scatter_chart

@@ -13,8 +13,13 @@ from simulator.phases.one_step import roofline_points
 from simulator.planner.what_if import technique_steps, what_if
 from simulator.reports.answer import Json, result_object
 from simulator.reports.charts.chart import PALETTE, SeriesKind
-from simulator.reports.charts.latency_breakdown import FAMILIES, request_waterfall_chart, step_timeline_chart
-from simulator.reports.charts.memory_stack import memory_over_time_chart, memory_stack_chart
+from simulator.reports.charts.latency_breakdown import (
+    FAMILIES,
+    memory_over_time_chart,
+    memory_stack_chart,
+    request_waterfall_chart,
+    step_timeline_chart,
+)
 from simulator.reports.charts.plotly_figure import plotly_figure
 from simulator.reports.charts.roofline import passes_chart, point_label, roofline_chart
 from simulator.reports.charts.what_if import (

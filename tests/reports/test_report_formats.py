@@ -52,7 +52,7 @@ from simulator.reports.formats.files import (
     write_files,
     write_reports,
 )
-from simulator.reports.formats.finance_inputs import inputs_of
+from simulator.reports.formats.finance_model import inputs_of
 from simulator.reports.formats.pdf import literal, typst_source
 from simulator.reports.handoff.launch import handoff_names
 from simulator.reports.report import build_report

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.handoff.load_test import sent_rate_per_s, sent_requests, shared_tokens
+from simulator.planner.handoff import sent_rate_per_s, sent_requests, shared_tokens
 from simulator.planner.plan import plan_capacity
 from simulator.reports.handoff.launch import launch_handoff
 from simulator.specs.question.plan import plan_spec

@@ -21,8 +21,7 @@ from simulator.planner.money.tco import total_cost
 from simulator.planner.plan import plan_capacity
 from simulator.reports.content.document import Bullets, Table
 from simulator.reports.formats.files import ReportFormat, render
-from simulator.reports.formats.finance_inputs import inputs_of
-from simulator.reports.formats.finance_model import FormulaLine, groups_of
+from simulator.reports.formats.finance_model import FormulaLine, groups_of, inputs_of
 from simulator.reports.formats.xlsx import CASH, sheet_name
 from simulator.reports.report import build_report
 from simulator.reports.studies import gather

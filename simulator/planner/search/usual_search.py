@@ -159,9 +159,7 @@ def evaluate_once(
     objectives: tuple[ObjectiveSpec, ...],
     policy: LoadPolicy,
 ) -> Shape | Rejection:
-    """What a candidate sustains, remembered. The rate to carry is none of its arguments: plans that differ in it share
-    outcomes.
-    """
+    """What a candidate sustains, remembered; plans that differ in the rate to carry share it."""
     asked = _Asked(candidate=candidate, model=Same(model), mix=mix, objectives=objectives, policy=policy)
     if len(candidate.parts) > 1:
         return _OF_POOLS.get((asked,), _pools_worked_out)[0]

@@ -84,14 +84,18 @@ def quality_cost_chart(compared: Sequence[tuple[str, WhatIf, Json]]) -> Chart:
     known = [point for point in points if point[2] is not None]
     end = max([_LEAST_AXIS, *(point[2] or 0.0 for point in known)]) * _MARGIN
     low = -_LEAST_AXIS / 10
-    unknown = [_across(point, low=low, high=end) for point in points if point[2] is None]
+    missing = [point for point in points if point[2] is None]
+    across = [
+        Series(name=f"{name}: unknown", kind=SeriesKind.CEILING, x=(low, end), y=(price,) * 2, color=place, dashed=True)
+        for name, price, *_, place in missing
+    ]
     marks = [_mark(point, currency=currency) for point in known]
     return Chart(
         key="quality_cost",
-        title=_title(known, [point for point in points if point[2] is None]),
+        title=_title(known, missing),
         x=Axis(title="Published rise of perplexity", unit="%", low=low, high=end),
         y=Axis(title="Price per 1M output tokens", unit=currency),
-        series=(*unknown, *_front(known), *marks),
+        series=(*across, *_front(known), *marks),
         annotations=apart(
             [Annotation(text=point[0], x=point[2], y=point[1]) for point in known],
             x=(low, end),
@@ -116,17 +120,6 @@ def _mark(point: Point, *, currency: str) -> Series:
         high=(dear,),
         labels=(f"{name}: {say.money_text(price, currency)} per 1M output tokens; {sentence}",),
         color=place,
-    )
-
-
-def _across(point: Point, *, low: float, high: float) -> Series:
-    return Series(
-        name=f"{point[0]}: unknown",
-        kind=SeriesKind.CEILING,
-        x=(low, high),
-        y=(point[1], point[1]),
-        color=point[5],
-        dashed=True,
     )
 
 

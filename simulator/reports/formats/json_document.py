@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.reports.charts.chart import Chart
 from simulator.reports.content import document as doc
-from simulator.reports.formats.finance_inputs import inputs_of
-from simulator.reports.formats.finance_model import groups_of
+from simulator.reports.formats.finance_model import groups_of, inputs_of
 
 if TYPE_CHECKING:
     from simulator.reports.studies import Studies

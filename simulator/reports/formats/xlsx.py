@@ -12,8 +12,7 @@ from simulator.records import dataclass
 from simulator.reports.charts.chart import PALETTE
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import RENTAL_NAMES
-from simulator.reports.formats.finance_inputs import Form, inputs_of
-from simulator.reports.formats.finance_model import groups_of
+from simulator.reports.formats.finance_model import Form, groups_of, inputs_of
 from simulator.reports.studies import Studies
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import textwrap
 from collections.abc import Sequence
 
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.handoff.load_test import (
+from simulator.planner.handoff import (
+    LaunchSettings,
     measured_s,
     new_tokens,
     sent_mix,
@@ -17,10 +18,8 @@ from simulator.planner.handoff.load_test import (
     sent_tokens,
     shared_tokens,
 )
-from simulator.planner.handoff.settings import LaunchSettings
 from simulator.planner.records import Demand
-from simulator.reports.handoff.commands import command_text
-from simulator.reports.handoff.texts import script
+from simulator.reports.handoff.commands import command_text, script
 from simulator.specs.question.plan_values import LatencyMetric, ObjectiveSpec
 from simulator.traffic.lengths import RequestMix
 from simulator.units import KILO, SECONDS_PER_MINUTE

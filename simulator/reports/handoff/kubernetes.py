@@ -13,9 +13,8 @@ from math import ceil
 from string import Template
 from typing import Any
 
-from simulator.planner.handoff.settings import PROBE_PERIOD_S, LaunchSettings
-from simulator.reports.handoff.commands import environment, options_text, words
-from simulator.reports.handoff.texts import filled, templates
+from simulator.planner.handoff import PROBE_PERIOD_S, LaunchSettings
+from simulator.reports.handoff.commands import environment, filled, options_text, templates, words
 from simulator.specs.engine.launch import RouterSpec
 from simulator.specs.hardware.accelerator import cluster
 from simulator.units import GIB

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.handoff.settings import DRAFT_PLACEHOLDER, LaunchSettings
+from simulator.planner.handoff import DRAFT_PLACEHOLDER, LaunchSettings
 from simulator.planner.records import Demand
 from simulator.reports.handoff.benchmark import RESULT
-from simulator.reports.handoff.commands import speculation_items
+from simulator.reports.handoff.commands import note, speculation_items
 from simulator.reports.handoff.kubernetes import image
-from simulator.reports.handoff.texts import note
 from simulator.specs.hardware.accelerator import OWN_LABEL, cluster
 from simulator.specs.model.precision import Dtype
 from simulator.units import percent_text

@@ -12,7 +12,6 @@ from simulator.specs.base import ASSUMED
 from simulator.specs.engine.engine import load_engine
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.hardware.calibration import CalibrationGroup, load_calibration
-from simulator.specs.model.architecture import ModelSpec
 
 _UNITS = {"flops_per_s": "FLOP/s", "bytes_per_s": "B/s", "bytes": "B", "_hz": "Hz", "_w": "W"}
 """Unit by the ending of a field's name, longest first."""
@@ -145,19 +144,15 @@ def _fitted(group: CalibrationGroup, found: FitSet) -> doc.Row:
 
 def reproduce_table(*lines: tuple[str, str], command: str, created: str, version: str, question: str) -> doc.Table:
     """What it takes to make the same answer again, and further ``lines``; ``question`` is the hash of the question."""
-    rows = (
-        ("command", command),
-        ("roofcast", version),
-        ("created", created),
-        ("hash of the question (SHA-256)", question),
-        *lines,
-    )
-    return doc.table("reproduce", "Reproduce", "What: | Value::", rows)
+    made = ("roofcast", version), ("created", created), ("hash of the question (SHA-256)", question)
+    return doc.table("reproduce", "Reproduce", "What: | Value::", (("command", command), *made, *lines))
 
 
 def _profiles(studies: Studies) -> doc.Table:
     fleet = studies.plan.best
     engine, model = fleet.replica.deployment.engine, fleet.replica.deployment.model
+    own = model.profile in ("", model.name)
+    configuration = "the published configuration" if own else f"the configuration of {model.profile}, which it shares"
     rows = [
         *(("accelerator", hardware.name, hardware.facts_date) for hardware, _ in fleet.kinds),
         *(
@@ -168,16 +163,10 @@ def _profiles(studies: Studies) -> doc.Table:
         ("price list", studies.prices.name, studies.prices.date),
         ("ownership", studies.ownership.name, studies.ownership.date),
         ("engine", f"{engine.name} {engine.version}", "overheads fitted on measured runs"),
-        ("model", f"{model.name} ({studies.model_id})", _configuration(model)),
+        ("model", f"{model.name} ({studies.model_id})", configuration),
     ]
     note = "roofcast profiles show NAME prints every figure with its source and date."
     return doc.table("profiles", "Profiles", "Profile: | Name: | Newest figure:", rows, note=note)
-
-
-def _configuration(model: ModelSpec) -> str:
-    if model.profile in ("", model.name):
-        return "the published configuration"
-    return f"the configuration of {model.profile}, which it shares"
 
 
 def _printed(script: str) -> str:
@@ -196,10 +185,8 @@ def appendix_content(studies: Studies) -> tuple[doc.Block, ...]:
     )
     blocks: list[doc.Block] = [reproduce, _profiles(studies), calibration_table(studies)]
     blocks.append(doc.Paragraph(text="Run it", tone=doc.Tone.HEAD))
-    handoff = studies.handoff
-    scripts = (file for file in handoff.files if file.printed)
+    scripts = (file for file in studies.handoff.files if file.printed)
     blocks += [doc.Code(title=f"{file.title} ({file.name})", text=_printed(file.text)) for file in scripts]
-    blocks += [doc.Bullets(items=handoff.notes), *hardware_tables(studies)]
+    blocks += [doc.Bullets(items=studies.handoff.notes), *hardware_tables(studies)]
     log = "Change log: first version of this report; later versions are compared by their hash."
-    blocks.append(doc.Paragraph(text=log))
-    return tuple(blocks)
+    return (*blocks, doc.Paragraph(text=log))

@@ -10,7 +10,7 @@ import numpy as np
 from simulator.phases.memory import cached_layers
 from simulator.planner.serving.capacity import Replica
 from simulator.planner.studies.rental import RentalMix
-from simulator.reports.charts.memory_stack import memory_stack_chart
+from simulator.reports.charts.latency_breakdown import memory_stack_chart
 from simulator.reports.content import document as doc
 from simulator.reports.content import quantities as say
 from simulator.reports.studies import Studies

@@ -305,7 +305,7 @@ class ObjectiveSpec(Spec):
         return f"{self.metric}_p{self.percentile:g}"
 
     def within(self, bound_s: float) -> "ObjectiveSpec":
-        """The same percentile under another bound."""
+        """This percentile under another bound."""
         return self.model_copy(update={"bound_s": bound_s})
 
     def margin(self, value_s: float) -> float:

@@ -157,9 +157,8 @@ def llava_next_tower(fields: Fields) -> VisionSpec:
 
 def gemma4_tower(fields: Fields) -> VisionSpec:
     """Gemma4VisionModel: gated blocks with four norms, pooled to a fixed number of tokens; no biases."""
-    width = shapes.text_width(fields)
+    width, vision = shapes.text_width(fields), fields.section("vision_config")
     tokens = fields.optional_size("vision_soft_tokens_per_image") or 280
-    vision = fields.section("vision_config")
     tower = shapes.tower_of(vision, merge=vision.size("pooling_kernel_size", default=3))
     head_dim = vision.size("head_dim")
     layer = shapes.tower_layer(
@@ -186,8 +185,7 @@ def gemma4_tower(fields: Fields) -> VisionSpec:
 
 def gemma4_patches(fields: Fields) -> VisionSpec:
     """Gemma4UnifiedVision: one product from pooled patches of pixels to tokens, between norms; no blocks."""
-    width = shapes.text_width(fields)
-    vision = fields.section("vision_config")
+    width, vision = shapes.text_width(fields), fields.section("vision_config")
     edge = vision.size("patch_size") * vision.size("pooling_kernel_size", default=3)
     vision.expect("model_patch_size", value=edge, why="it is patch_size x pooling_kernel_size")
     tower = shapes.Tower(fields=vision, hidden=vision.size("mm_embed_dim"), patch=edge)

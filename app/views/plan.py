@@ -161,6 +161,12 @@ def _confidence_input() -> dict[str, object]:
     return {} if sure is None else {"confidence": sure}
 
 
+def _accelerators(label: str, field: str, *, key: str, without: str, help: str) -> dict[str, object]:
+    names, spelled = inputs.hardware_names(), inputs.known_hardware
+    chosen = widgets.several(label, names, key=key, placeholder=without, help=help, spelled=spelled)
+    return {field: chosen} if chosen else {}
+
+
 def asked() -> tuple[dict[str, object], Outlook]:
     """The flags of the plan that the page asks for, and those of what is to come."""
     with st.sidebar:
@@ -168,27 +174,13 @@ def asked() -> tuple[dict[str, object], Outlook]:
         demand = _demand_inputs(preset)
         flags: dict[str, object] = {"rate_per_s": demand["rate_per_s"], "model": inputs.model_input(PLANNED_MODEL)}
         flags |= demand
-        chosen = widgets.several(
-            "Accelerators",
-            inputs.hardware_names(),
-            key="gpus",
-            placeholder="all that have a price",
-            help="Leave empty to compare everything.",
-            spelled=inputs.known_hardware,
-        )
-        if chosen:
-            flags["hardware"] = chosen
+        every = "Leave empty to compare everything."
+        flags |= _accelerators("Accelerators", "hardware", key="gpus", without="all that have a price", help=every)
         with st.expander("Lengths, formats, spares, prices"):
-            prefill = widgets.several(
-                "Prefill pools on",
-                inputs.hardware_names(),
-                key="prefill_gpus",
-                placeholder="the same accelerator",
-                help="Accelerators that compute prompts for decode pools on another: compared beside one kind alone.",
-                spelled=inputs.known_hardware,
+            apart = "Accelerators that compute prompts for decode pools on another: compared beside one kind alone."
+            flags |= _accelerators(
+                "Prefill pools on", "prefill_hardware", key="prefill_gpus", without="the same accelerator", help=apart
             )
-            if prefill:
-                flags["prefill_hardware"] = prefill
             isl_cv, osl_cv, prefix_hit = variation_inputs(preset, highest_prefix=0.99)
             flags |= preset.changed({"isl_cv": isl_cv, "osl_cv": osl_cv, "prefix_hit": prefix_hit})
             flags |= inputs.hours_input()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
 
@@ -143,15 +143,19 @@ def _queue(example: Example) -> tuple[Block, ...]:
         ).tolist()
         for name, variation in (("equal prompts", 0.0), ("exponential lengths", 1.0))
     }
-    columns: dict[str, Iterable[Value]] = {
-        "load": shares(loads),
-        **{name: times(values) for name, values in waits.items()},
-    }
-    return (
-        facts(("service", f"one prompt of {example.context_tokens} tokens", seconds(service_s))),
-        columns_table("queue", "Mean wait for a prompt's pass, Poisson arrivals", columns),
-        lines("queue", "Mean wait over the load", x="Load", y="Wait [s]", at=loads.tolist(), of=waits),
-    )
+    served = facts(("service", f"one prompt of {example.context_tokens} tokens", seconds(service_s)))
+    title = "Mean wait for a prompt's pass, Poisson arrivals"
+    return (served, *_over_load("queue", title, "Mean wait over the load", loads=loads, waits=waits))
+
+
+def _over_load(
+    key: str, title: str, charted: str, *, loads: np.ndarray, waits: Mapping[str, Sequence[float]]
+) -> tuple[Block, ...]:
+    """Waits [s] over the load, by name."""
+    columns: dict[str, Iterable[Value]] = {"load": shares(loads)}
+    columns |= {name: times(values) for name, values in waits.items()}
+    chart = lines(key, charted, x="Load", y="Wait [s]", at=loads.tolist(), of=waits)
+    return columns_table(key, title, columns), chart
 
 
 def _guessing(example: Example, method: SpeculationMethod) -> Deployment | None:
@@ -314,12 +318,6 @@ def _encoder_pool(example: Example) -> tuple[Block, ...]:
         ]
         for servers in ENCODERS
     }
-    columns: dict[str, Iterable[Value]] = {
-        "load": shares(loads),
-        **{name: times(values) for name, values in waits.items()},
-    }
-    return (
-        facts(("pass", f"one pass of {example.context_tokens} tokens", seconds(service_s))),
-        columns_table("encoders", "Wait at p95 for one of several encoders, Poisson arrivals", columns),
-        lines("encoders", "p95 wait over the load", x="Load", y="Wait [s]", at=loads.tolist(), of=waits),
-    )
+    served = facts(("pass", f"one pass of {example.context_tokens} tokens", seconds(service_s)))
+    title = "Wait at p95 for one of several encoders, Poisson arrivals"
+    return (served, *_over_load("encoders", title, "p95 wait over the load", loads=loads, waits=waits))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from math import ceil
 
 import numpy as np
 
@@ -187,11 +188,12 @@ def with_pictures(
     pieces, patches, tokens = picture_sizes(vision, pixels=float(pixels))
     taken = images_per_request * pieces * tokens
     if taken > prompt_tokens:
+        both = ceil(taken + prompt_tokens)
         raise contradiction(
             f"{images_per_request:g} x {pixels:,} pixels are {taken:,.0f} tokens, a prompt has {prompt_tokens:,.0f}",
             field="images_per_request",
-            hint="the prompt's length counts the tokens of its pictures: make it longer, or the pictures smaller",
-        )
+            hint=f"the prompt's length counts those of its pictures: `isl_tokens` {both} has both, or smaller pictures",
+        ).offering({"isl_tokens": both})
     pictures = PicturesSpec(
         per_prompt_token=images_per_request * pieces / prompt_tokens, patches=patches, tokens=tokens
     )

@@ -24,7 +24,7 @@ from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.records import dataclass
 from simulator.reports.content.document import Block, Figure, Paragraph, Table, Tone
 from simulator.reports.content.quantities import count_text, rate_text
-from simulator.reports.handoff.launch import Handoff, launch_handoff
+from simulator.reports.handoff.launch import Handoff, launch_handoff, side_by_side
 from simulator.specs.money.ownership import OwnershipProfile, load_ownership
 from simulator.specs.money.prices import PriceProfile, load_prices
 from simulator.specs.question.plan import PlanSpec
@@ -67,15 +67,19 @@ class Studies:
 
     @property
     def handoff(self) -> Handoff:
-        """The files that launch the fleet; written when they are asked for, since no number needs them."""
-        return launch_handoff(
-            self.plan.best,
-            model_id=self.model_id,
-            scheme=self.plan.best.scheme,
-            demand=self.plan.demand,
-            objectives=self.plan.objectives,
-            profiles=self.spec.profiles,
-        )
+        """The files that launch what serves; written when they are asked for, since no number needs them."""
+        found = [
+            launch_handoff(
+                part.best,
+                model_id=self.model_id,
+                scheme=part.best.scheme,
+                demand=part.demand,
+                objectives=part.objectives,
+                profiles=self.spec.profiles,
+            )
+            for part in self.plan.serving
+        ]
+        return found[0] if len(found) == 1 else side_by_side([name for name, _ in named_parts(self.plan)], found)
 
     def study(self, kind: type[S]) -> S | None:
         """The study of this class: where several fleets serve side by side, that of the first which has one."""

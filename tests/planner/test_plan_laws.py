@@ -161,3 +161,11 @@ def test_the_sentence_names_what_was_passed_over_and_what_would_change_the_choic
     counted = (plan.best.counted_per_hour or 0.0) * (1 + rival.break_even_change)
     assert counted == pytest.approx(rival.cost_per_hour * (1 + rival.doubt))
     assert plan_capacity(plan_spec(dearer)).best.hardware == plan.best.hardware
+
+
+def test_a_planned_fleet_lies_within_its_own_range() -> None:
+    # Slower steps take more of a replica's rate than of its speed where its objectives are near: 1,000 of 800 to 984.
+    asked = {"rps": 100, "model": "deepseek-r1", "workload": "reasoning", "hardware": "mi355x"}
+    plan = plan_capacity(plan_spec(asked))
+    for fleet in (plan.best, *plan.alternatives):
+        assert fleet.devices_low <= fleet.devices <= fleet.devices_high

@@ -170,8 +170,16 @@ def test_csv_months_add_up_to_the_years_of_every_scenario() -> None:
 def test_csv_with_stock_holds_what_is_signed(stock: str, obtains: bool) -> None:
     asked = {"rps": 200, "model": "llama-3.1-8b", "hardware": "l40s", "stock": stock, "serving": "aggregated"}
     plan = plan_capacity(plan_spec(asked))
-    found, files = plan.study(StockPlan), cost_files(gather(plan, command="", created=CREATED))
+    studies = gather(plan, command="", created=CREATED)
+    found, files = plan.study(StockPlan), cost_files(studies)
     assert found is not None
+    # What is launched is what serves, each fleet of several by itself.
+    launched = [file for file in studies.handoff.files if "launch-vllm" in file.name]
+    assert [file.name for file in launched] == (
+        ["fleet-1-launch-vllm.sh", "fleet-2-launch-vllm.sh"] if obtains else ["launch-vllm.sh"]
+    )
+    for file, share in zip(launched, found.shares, strict=True):
+        assert f"On each of {share.replicas + share.spares} replicas" in file.text
     assert bool(found.bought) is obtains
     assert ("costs-rent-planned.csv" in files) is obtains
     months = list(csv.DictReader(StringIO(files["costs-rent-planned.csv" if obtains else "costs-own.csv"])))

@@ -309,8 +309,9 @@ def _completed(
         limit=_limit(limits, shape.parts),
         at_peak=at_peak,
         degraded=degraded,
-        devices_low=devices(1),
-        devices_high=devices(-1),
+        # What is planned for slower steps lies within, also where latencies take more of a replica than its steps do.
+        devices_low=min(devices(1), sized.devices),
+        devices_high=max(devices(-1), sized.devices),
         provenance=max(Provenance[at.provenance.upper()] for at in steps).label,
         serving=shape,
         log_sigma=max(at.log_sigma for at in steps),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 
 from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.planner.fleet.records import Fleet
@@ -12,7 +13,7 @@ from simulator.planner.handoff import Checkpoint, LaunchSettings, fleet_settings
 from simulator.planner.records import Demand
 from simulator.records import dataclass
 from simulator.reports.handoff.benchmark import verification
-from simulator.reports.handoff.commands import script, shell_launch, shell_router
+from simulator.reports.handoff.commands import note, script, shell_launch, shell_router
 from simulator.reports.handoff.kubernetes import (
     SECRET,
     SECRET_KEY,
@@ -81,7 +82,27 @@ def handoff_names() -> tuple[str, ...]:
     """Names of all files that some plan is handed over with."""
     pools, engines = ("", "-prefill", "-decode"), list_profiles("engines/launch")
     launches = [f"launch-{engine}{pool}.sh" for engine in engines for pool in pools]
-    return (*launches, "checkpoint.sh", "router.sh", "kubernetes.yaml", "gateway.yaml", "verify.sh")
+    own = (*launches, "checkpoint.sh", "router.sh", "kubernetes.yaml", "gateway.yaml", "verify.sh")
+    return (*own, *(_fleet_name(place, name) for place in _LISTED_FLEETS for name in own))
+
+
+_LISTED_FLEETS = range(4)
+"""Fleets side by side whose files an older answer may have left."""
+
+
+def _fleet_name(place: int, name: str) -> str:
+    return f"fleet-{place + 1}-{name}"
+
+
+def side_by_side(names: Sequence[str], found: Sequence[Handoff]) -> Handoff:
+    """What starts each of several fleets, whose objects in a cluster have the same names."""
+    files = (
+        replace(file, name=_fleet_name(place, file.name), title=f"{name}: {file.title}")
+        for place, (name, item) in enumerate(zip(names, found, strict=True))
+        for file in item.files
+    )
+    notes = dict.fromkeys(said for item in found for said in item.notes)
+    return Handoff(files=tuple(files), notes=(note("several_fleets"), *notes))
 
 
 def _shares_prefixes(items: Sequence[LaunchSettings], demand: Demand) -> bool:

@@ -60,9 +60,12 @@ def test_attention_data_parallelism_shards_experts_over_the_same_devices(tmp_pat
     assert "tp_size" not in found.run.scenario
 
 
-def test_tensorrt_llm_spreads_experts_whatever_its_label_says(tmp_path: Path) -> None:
-    (found,) = load_inferencex(written(tmp_path, row("tpot_ms", 5.0, engine="tensorrt-llm", layout="4 1 0")))
-    assert (found.run.scenario["tp_size"], found.run.scenario["ep_size"]) == (4, 4)
+@pytest.mark.parametrize(("twin", "ep_size"), [("4 4 0", 4), ("4 4 1", 1), ("8 8 0", 1)])
+def test_an_early_label_of_tensorrt_llm_follows_a_later_twin_alone(tmp_path: Path, twin: str, ep_size: int) -> None:
+    """gpt-oss on H200 has later rows with experts spread over its devices, on B200 with attention ranks alone."""
+    early, later = (row("tpot_ms", 5.0, engine="tensorrt-llm", layout=one) for one in ("4 1 0", twin))
+    found, _ = load_inferencex(written(tmp_path, early, later.replace("config_id=7", "config_id=300")))
+    assert (found.run.scenario["tp_size"], found.run.scenario["ep_size"]) == (4, ep_size)
 
 
 def pools_row(

@@ -10,7 +10,7 @@ of the other recipes is assumed (from memory, verify).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,9 +60,9 @@ _SGLANG_FULL_SHARE = 0.95
 """As the DeepSeek-R1 recipes set --mem-fraction-static (from memory, verify); the second where eight-bit weights fill
 four accelerators, which the first would not start on."""
 _FIRST_LABELLED = 177
-"""The first configuration (they are numbered as they came) that names an expert-parallel degree. The launch scripts of
-those before spread TensorRT-LLM's experts over all devices: 46 of 50 such rows labelled 1 ran within 2 % of their later
-twins that say so, while of later ones labelled 1 beside such a twin 1 of 16 does."""
+"""The first configuration (they are numbered as they came) that names an expert-parallel degree. Of those before, whose
+rows all say 1, TensorRT-LLM's experts were spread where a later twin says so: 46 of 50 such rows ran within 2 % of it,
+while of later ones labelled 1 beside such a twin 1 of 16 does. gpt-oss on B200 has no such twin among later rows."""
 _SPREAD_DECODE_SEQUENCES = 256
 """As SGLang's recipes for pools on AMD set --max-running-requests of decode workers that share attention and spread
 experts (from memory, verify). Rows agree: with 512 and 1,024 clients such a worker holds 192 to 240 sequences (answers
@@ -114,12 +114,12 @@ def load_inferencex(data: Path) -> tuple[TodayRun, ...]:
     RoofcastError
         A row names an accelerator, an engine or a layout that the loader does not know.
     """
-    return tuple(_runs(read_rows(data / TABLE), pools="agg"))
+    return tuple(_runs(tuple(read_rows(data / TABLE)), pools="agg"))
 
 
 def load_disaggregated(data: Path) -> tuple[TodayRun, ...]:
     """All disaggregated runs whose pools the table says, otherwise as ``load_inferencex``."""
-    return tuple(_runs((row for row in read_rows(data / TABLE) if pools_of(row) is not None), pools="disagg"))
+    return tuple(_runs([row for row in read_rows(data / TABLE) if pools_of(row) is not None], pools="disagg"))
 
 
 def _note(row: Mapping[str, str], name: str) -> str:
@@ -129,7 +129,8 @@ def _note(row: Mapping[str, str], name: str) -> str:
     return found[1].strip()
 
 
-def _runs(rows: Iterable[Row], *, pools: str) -> Iterable[TodayRun]:
+def _runs(rows: Sequence[Row], *, pools: str) -> Iterable[TodayRun]:
+    spread = {_deployed(row) for row in rows if _spread(row)}
     grouped: dict[tuple[str, ...], dict[str, float]] = {}
     first: dict[tuple[str, ...], Row] = {}
     for row in rows:
@@ -149,7 +150,9 @@ def _runs(rows: Iterable[Row], *, pools: str) -> Iterable[TodayRun]:
         row = first[key]
         if _hung(key, grouped):
             measured = {"tpot_p50_s": measured["tpot_p50_s"]}
-        scenario = {"id": "-".join(("inferencex", *key)), **_scenario(row, most=most[_recipe(key)])}
+        follows = _deployed(row) in spread
+        found = _scenario(row, most=most[_recipe(key)], spread=follows)
+        scenario = {"id": "-".join(("inferencex", *key)), **found}
         yield TodayRun(
             run=MeasuredRun(source="inferencex", scenario=scenario, measured=measured),
             hardware=row["hardware"],
@@ -188,8 +191,8 @@ def _vendor(row: Row) -> str:
     return "amd" if row["hardware"].startswith("MI") else "nvidia"
 
 
-def _scenario(row: Row, *, most: int) -> dict[str, Any]:
-    """What the row ran; most : clients of the same deployment and lengths in any row.
+def _scenario(row: Row, *, most: int, spread: bool) -> dict[str, Any]:
+    """What the row ran; most : clients of the same deployment and lengths in any row; spread : a twin's label says so.
 
     A scenario has one ``engine.max_num_seqs``: sequences of a decode worker limit those of a prefill worker too, whose
     own limit rows do not say.
@@ -220,7 +223,7 @@ def _scenario(row: Row, *, most: int) -> dict[str, Any]:
         "kind": "closed_loop",
         "model": row["model"],
         "hardware": HARDWARE[row["hardware"]],
-        **_layout(row, engine=engine),
+        **_layout(row, engine=engine, spread=spread),
         **_guesses(row, engine=engine),
         "precision": _precision(row, engine=engine),
         "engine": limits,
@@ -232,18 +235,30 @@ def _scenario(row: Row, *, most: int) -> dict[str, Any]:
     }
 
 
-def _layout(row: Row, *, engine: str) -> dict[str, Any]:
+def _deployed(row: Row) -> tuple[str, ...]:
+    """What twins of different labels share: model, format, accelerator, engine and devices without attention ranks."""
+    found = _LAYOUT.search(row["notes"])
+    ranks = (found[1], found[3]) if found else ()
+    return (row["hardware"], row["engine"], row["model"], row["weight_dtype"], *ranks)
+
+
+def _spread(row: Row) -> bool:
+    """Whether the row says that experts are spread over its devices."""
+    found = _LAYOUT.search(row["notes"])
+    return found is not None and int(found[2]) > 1
+
+
+def _layout(row: Row, *, engine: str, spread: bool) -> dict[str, Any]:
     """Parallel degrees, of both pools where there are two."""
     pools = pools_of(row)
-    has_experts = "Llama" not in row["model"]
     if pools is not None:
         return {"disaggregation": disaggregation(*pools)}
     found = _LAYOUT.search(row["notes"])
     if found is None:
         raise RoofcastError(f"a row of {TABLE} does not say its layout: {row['notes'][:80]}", field="notes")
     tp, ep, attention_dp = int(found[1]), int(found[2]), found[3] == "1"
-    unlabelled = engine == "tensorrt-llm" and has_experts and int(_note(row, "config_id")) < _FIRST_LABELLED
-    return degrees(tp, ep, attention_dp=attention_dp, experts_follow=unlabelled)
+    unlabelled = engine == "tensorrt-llm" and int(_note(row, "config_id")) < _FIRST_LABELLED
+    return degrees(tp, ep, attention_dp=attention_dp, experts_follow=unlabelled and spread)
 
 
 def _guesses(row: Row, *, engine: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from simulator.specs.engine.releases import EngineLimits, LimitField, ServedMode
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec, default_server_for
 from simulator.specs.hardware.calibration import calibrations_changed_ns
 from simulator.specs.model.architecture import LayerSpec, MlaSpec, ModelSpec, MoeSpec
+from simulator.specs.model.fitted import load_routing_fit
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.techniques.applied import AppliedTechniques, check_on_engine, shares_prefixes, with_rule
@@ -129,26 +130,34 @@ def _served(model: ModelSpec, parallelism: ParallelismSpec, *, prefill_pool: boo
     return ServedModel(model.model_type, latent, spread=parallelism.ep_size > 1, prefill_pool=prefill_pool)
 
 
-def _as_recipes_place(
+def _as_engine_routes(
     applied: AppliedTechniques, profile: EngineProfile, *, hardware: AcceleratorSpec, ep_size: int
 ) -> AppliedTechniques:
-    """``applied``, its experts placed evenly where the engine's recipes do that for so many ranks, which is said."""
-    even = profile.recipe.even_ranks.get(hardware.architecture, {})
-    if ep_size < even.get(applied.plan.format_for("experts").name, inf):
+    """``applied``, its experts placed evenly where the engine's recipes do that for so many ranks, which is said, and
+    chosen as the engine's own answers were found to choose them."""
+    if not applied.model.has_experts:
         return applied
-    said = Assumption(key="engine.expert_placement", value="even", origin=ValueOrigin.RULE)
-    model = _placed_evenly(Same(applied.model)).held
-    return replace(applied, model=model, assumptions=(*applied.assumptions, said))
+    even = profile.recipe.even_ranks.get(hardware.architecture, {})
+    said, update = applied.assumptions, dict[str, object]()
+    if ep_size >= even.get(applied.plan.format_for("experts").name, inf):
+        said = (*said, Assumption(key="engine.expert_placement", value="even", origin=ValueOrigin.RULE))
+        update["placed_evenly"] = True
+    skew = load_routing_fit().engines.get(profile.name, {}).get(applied.model.model_type)
+    if skew is not None:
+        update["fitted_skew"] = skew
+    if not update:
+        return applied
+    return replace(applied, model=_with_experts(Same(applied.model), tuple(update.items())).held, assumptions=said)
 
 
 @lru_cache(maxsize=64)
-def _placed_evenly(model: Same[ModelSpec]) -> Same[ModelSpec]:
-    def placed(layer: LayerSpec) -> LayerSpec:
-        even = {"placed_evenly": True}
-        blocks = (one.model_copy(update=even) if isinstance(one, MoeSpec) else one for one in layer.feed_forward)
-        return layer.model_copy(update={"feed_forward": tuple(blocks)})
+def _with_experts(model: Same[ModelSpec], update: tuple[tuple[str, object], ...]) -> Same[ModelSpec]:
+    def changed(layer: LayerSpec) -> LayerSpec:
+        blocks = layer.feed_forward
+        other = (one.model_copy(update=dict(update)) if isinstance(one, MoeSpec) else one for one in blocks)
+        return layer.model_copy(update={"feed_forward": tuple(other)})
 
-    return Same(model.held.model_copy(update={"layers": tuple(map(placed, model.held.layers))}))
+    return Same(model.held.model_copy(update={"layers": tuple(map(changed, model.held.layers))}))
 
 
 @lru_cache(maxsize=512)
@@ -193,7 +202,7 @@ def deploy(
         spec = with_feature(spec, "speculation", vendor=hardware.vendor, profiles=profiles)
     facts, served = Same(hardware), _served(model, parallelism, prefill_pool=prefill_pool)
     profile = _engine_on(Same(load_engine(spec.name, profiles=profiles)), spec.version, facts, served)
-    applied = _as_recipes_place(applied, profile.held, hardware=hardware, ep_size=parallelism.ep_size)
+    applied = _as_engine_routes(applied, profile.held, hardware=hardware, ep_size=parallelism.ep_size)
     model = applied.model
     limits = _limits(profile, spec, facts, parallelism)
     settings = engine_settings(spec, profile=profile.held, limits=limits, model=model)

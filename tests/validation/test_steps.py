@@ -43,7 +43,7 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Loop:
 
 
 def test_a_router_that_has_a_skew_already_is_priced_as_it_is(tmp_path: Path) -> None:
-    """What changes nothing is refused: a search over skews lost its model where one of them was the fitted one."""
+    """What changes nothing is refused: a search over skews lost its model where one of them was the router's own."""
     (layer, *_) = load_model(EXPERTS).layers
     (own,) = {routing_skew(block) for block in layer.feed_forward if isinstance(block, MoeSpec)}
     runs = load_inferencex(table(tmp_path, model=EXPERTS))

@@ -207,7 +207,7 @@ def read_experts(
         moe_intermediate_size=width,
         shared_expert_intermediate_size=shared if shared_count is None else width * fields.count(shared_count),
         correction_bias=correction_bias,
-        routing_skew=load_routing_fit().families.get(fields.config_class),
+        fitted_skew=load_routing_fit().families.get(fields.config_class),
     )
 
 

@@ -187,7 +187,7 @@ class MoeSpec(Spec):
     """Mixture of experts: a router picks ``num_experts_per_tok`` of ``num_experts``; shared experts see every token.
 
     ``latent_size``: of the narrower space that experts work in. ``correction_bias``: one number per expert.
-    ``routing_skew``: coefficient of variation of how often experts are chosen, 0 for uniform; None for the fitted one.
+    ``routing_skew``: coefficient of variation of how often experts are chosen, 0 for uniform; None for ``fitted_skew``.
     ``placed_evenly``: expert-parallel ranks get shares that are equal on average, as by placement that balances.
     """
 
@@ -204,6 +204,7 @@ class MoeSpec(Spec):
     latent_size: PositiveInt | None = None
     router_parameters_extra: NonNegativeInt = 0
     routing_skew: NonNegativeFloat | None = None
+    fitted_skew: NonNegativeFloat | None = None
     placed_evenly: bool = False
 
     @model_validator(mode="after")
@@ -327,16 +328,15 @@ _CLASS_WORDS = {"mla": "MLA", "compressed": "compressed attention", **dict.fromk
 
 
 class ModelSpec(Spec):
-    """A language model.
+    """A language model: ``layers`` holds the distinct blocks, ``layer_order`` which of them stands at each depth.
 
-    ``layers`` holds the distinct blocks, ``layer_order`` which of them stands at each depth. ``position_embeddings``
-    and ``token_types`` count learned embedding rows. ``head_hidden_parameters`` are the weights of a transform before
-    the LM head, ``extra_parameters`` those of parts that no token passes (audio towers, transforms of embeddings),
-    stored and never multiplied. ``num_nextn_predict_layers`` count in no figure unless they draft (speculation
-    ``mtp``). ``top_p`` is the nucleus that generation_config.json recommends to draw tokens from, 1 where none is
-    known. ``assumption`` says what was taken from the name of a checkpoint alone. ``name`` is what was asked for,
-    ``profile`` the built-in configuration that it shares, ``checkpoint`` what an engine loads; of a configuration of
-    one's own these two are empty.
+    ``position_embeddings`` and ``token_types`` count learned embedding rows. ``head_hidden_parameters`` are the
+    weights of a transform before the LM head, ``extra_parameters`` those of parts that no token passes (audio
+    towers, transforms of embeddings), stored and never multiplied. ``num_nextn_predict_layers`` count in no figure
+    unless they draft (speculation ``mtp``). ``top_p`` is the nucleus that generation_config.json recommends to draw
+    tokens from, 1 where none is known. ``assumption`` says what was taken from the name of a checkpoint alone.
+    ``name`` is what was asked for, ``profile`` the built-in configuration that it shares, ``checkpoint`` what an
+    engine loads; of a configuration of one's own these two are empty.
     """
 
     name: str

@@ -42,11 +42,13 @@ class AcceptanceFit(Spec):
 
 class RoutingFit(Spec):
     """``skew``: coefficient of variation of how often the tokens of a step choose each expert of a layer; ``families``:
-    that of the families of which several accelerators were measured, by their class of configuration."""
+    that of the families of which several accelerators were measured, by their class of configuration; ``engines``:
+    that of a model_type under an engine whose answers reach other experts than the family's under the others."""
 
     date: str
     skew: NonNegativeFloat
     families: dict[str, NonNegativeFloat] = Field(default_factory=dict)
+    engines: dict[str, dict[str, NonNegativeFloat]] = Field(default_factory=dict)
     sources: dict[str, Source]
 
 
@@ -68,8 +70,9 @@ def load_routing_fit() -> RoutingFit:
 
 
 def routing_skew(spec: MoeSpec) -> float:
-    """The layer's own skew, or the fitted one of all models [-]."""
-    return load_routing_fit().skew if spec.routing_skew is None else spec.routing_skew
+    """The layer's own skew, or the fitted one of its family, or of all models [-]."""
+    known = (skew for skew in (spec.routing_skew, spec.fitted_skew) if skew is not None)
+    return next(known, load_routing_fit().skew)
 
 
 class Drafter(StrEnum):

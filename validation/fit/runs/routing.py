@@ -1,19 +1,20 @@
 """Fit how unevenly routers choose experts to closed loops of today's models, and score it on what was left out.
 
-``python -m validation.fit.runs.routing --data DIR [--write]``: the skew under which time per token
+``python -m validation.fit.runs.routing --data DIR [--write all]``: the skew under which time per token
 (validation.end_to_end.steps) grows with the batch as it was measured, without attention data parallelism. A fixed part
 of each layout, which says nothing about routing, is left free, and every accelerator, engine and weight format of a
 model counts alike. Models of vLLM's serving runs join with their TPOT, models whose routing was published with that.
 The skew of all models is the median of their own, each model scored under the median of the others. A family that ran
-on several accelerators keeps its own; printed beside it is what one chosen without an accelerator does there.
-``--write`` puts both into hardware_profiles/calibration/routing.yaml.
+on several accelerators keeps its own; printed beside it is what one chosen without an accelerator does there. Engines
+whose answers reach fewer experts (``APART``) have one of their own where that does better over their accelerators,
+each left out in turn. ``--write all`` puts them into hardware_profiles/calibration/routing.yaml.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,11 +25,11 @@ from numpy.typing import NDArray
 from simulator.specs.base import Source
 from simulator.specs.huggingface.registry import field_table
 from simulator.specs.model.architecture import MoeSpec
-from simulator.specs.model.fitted import RoutingFit, routing_skew
+from simulator.specs.model.fitted import RoutingFit, load_routing_fit
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.writing import yaml_text
-from validation.end_to_end.measured.inferencex import TodayRun, load_inferencex
+from validation.end_to_end.measured.inferencex import MODES, TodayRun, load_inferencex
 from validation.end_to_end.measured.serving import (
     ServingRun,
     deployment_of,
@@ -37,6 +38,8 @@ from validation.end_to_end.measured.serving import (
     stage_metric,
 )
 from validation.end_to_end.steps import LEAST_RUNS, Loop, loops, predicted_seconds
+from validation.end_to_end.stored import TODAY_EVERY
+from validation.end_to_end.today import thinned
 from validation.fit.files import HEADING, calibration_directory
 from validation.writing import write_whole
 
@@ -48,22 +51,27 @@ PUBLISHED = ("mistralai/Mixtral-8x7B-v0.1",)
 """Models whose profile brings a skew."""
 LEAST_ACCELERATORS = 3
 """Of a family with a skew of its own, so that leaving one out leaves more than one."""
-GRID = tuple(round(0.1 * step, 1) for step in range(19))
+APART = ("tensorrt-llm", "atom")
+"""Engines that gpt-oss's runs set apart from vLLM: 8 to 64 sequences add less time a layer under them than the memory
+takes for the experts that vLLM's runs reach."""
+GRID = tuple(round(0.1 * step, 1) for step in range(25))
 """Coefficients of variation to try: an error is flat around its least."""
 
 
 def routed_runs(data: Path) -> list[TodayRun]:
-    """Runs of models with experts, without speculation, each rank with all sequences."""
+    """Runs of models with experts, without speculation, each rank with all sequences; none that the sample scores."""
+    runs = [item for item in load_inferencex(data) if item.mode == MODES[0]]
+    scored = {item.run.scenario["id"] for item in thinned(runs, every=TODAY_EVERY[MODES[0]])}
     return [
         item
-        for item in load_inferencex(data)
-        if "dp_size" not in item.run.scenario and "Llama" not in item.model and item.speculation == "none"
+        for item in runs
+        if "dp_size" not in item.run.scenario and "Llama" not in item.model and item.run.scenario["id"] not in scored
     ]
 
 
 def _skewed(model: str, *, skew: float) -> dict[str, object]:
     """Techniques that give all experts a skew: none where they have it, since what changes nothing is refused."""
-    has_it = all(routing_skew(block) == skew for block in _experts(model))
+    has_it = all(block.routing_skew == skew for block in _experts(model))
     return {} if has_it else {"structure": {"routing_skew": skew}}
 
 
@@ -91,29 +99,68 @@ def errors_by_group(runs: Iterable[TodayRun], *, skew: float) -> dict[Group, flo
     return {group: float(np.concatenate(parts).mean()) for group, parts in gathered.items()}
 
 
-def of_models(errors: dict[Group, float], *, but: str | None = None, only: str | None = None) -> dict[str, float]:
-    """Errors by model, every group alike; ``but``, ``only``: without an accelerator, on one alone."""
+def _everywhere(group: Group) -> bool:
+    return bool(group)
+
+
+def of_models(errors: dict[Group, float], *, keep: Callable[[Group], bool] = _everywhere) -> dict[str, float]:
+    """Errors by model, every group that is kept alike."""
     gathered: dict[str, list[float]] = defaultdict(list)
-    for (hardware, _, model, _), error in errors.items():
-        if hardware != but and only in (None, hardware):
-            gathered[model].append(error)
+    for group, error in errors.items():
+        if keep(group):
+            gathered[group[2]].append(error)
     return {model: float(np.mean(parts)) for model, parts in gathered.items()}
+
+
+def _best(table: Sequence[dict[Group, float]], model: str, *, keep: Callable[[Group], bool] = _everywhere) -> float:
+    return best_skew([of_models(row, keep=keep) for row in table], model)
+
+
+def _unseen(
+    table: Sequence[dict[Group, float]], model: str, place: Group, *, mine: Callable[[Group], bool], other: float
+) -> tuple[float, float]:
+    """Error of a model at one place under ``other``, and under the skew chosen from the rest of ``mine``; printed."""
+
+    def here(group: Group) -> bool:
+        return mine(group) and group[: len(place)] == place
+
+    chosen = _best(table, model, keep=lambda group: mine(group) and not here(group))
+    before, after = (of_models(table[GRID.index(one)], keep=here)[model] for one in (other, chosen))
+    print(f"{model:20s} without {' '.join(place):22s} {chosen:.1f}: {100 * before:.1f} -> {100 * after:.1f} %")
+    return before, after
+
+
+def _places(
+    table: Sequence[dict[Group, float]], *, names: int, mine: Callable[[Group], bool]
+) -> dict[str, list[Group]]:
+    """Accelerators (and engines) by model, where there are enough to leave one out."""
+    found: dict[str, set[Group]] = defaultdict(set)
+    for group in filter(mine, table[0]):
+        found[group[2]].add(group[:names])
+    return {model: sorted(ran) for model, ran in sorted(found.items()) if len(ran) >= LEAST_ACCELERATORS}
 
 
 def families(table: Sequence[dict[Group, float]], *, skew: float) -> dict[str, float]:
     """Skews of the models of several accelerators; prints errors on one left out, beside those under ``skew``."""
-    chips: dict[str, set[str]] = defaultdict(set)
-    for hardware, _, model, _ in table[0]:
-        chips[model].add(hardware)
+    places = _places(table, names=1, mine=_everywhere)
+    for model, ran in places.items():
+        for left in ran:
+            _unseen(table, model, left, mine=_everywhere, other=skew)
+    return {model: _best(table, model) for model in places}
+
+
+def set_apart(table: Sequence[dict[Group, float]]) -> dict[str, float]:
+    """Skews of the models under engines of ``APART`` that do better than the other engines' over places left out."""
+
+    def mine(group: Group) -> bool:
+        return group[1] in APART
+
     found = {}
-    for model, ran in sorted(chips.items()):
-        if len(ran) < LEAST_ACCELERATORS:
-            continue
-        for left in sorted(ran):
-            chosen = best_skew([of_models(row, but=left) for row in table], model)
-            unseen, general = (of_models(table[GRID.index(one)], only=left)[model] for one in (chosen, skew))
-            print(f"{model:20s} without {left:9s} {chosen:.1f}: {100 * general:.1f} -> {100 * unseen:.1f} %")
-        found[model] = best_skew([of_models(row) for row in table], model)
+    for model, ran in _places(table, names=2, mine=mine).items():
+        others = _best(table, model, keep=lambda group: not mine(group))
+        pairs = [_unseen(table, model, left, mine=mine, other=others) for left in ran]
+        if sum(after - before for before, after in pairs) < 0:
+            found[model] = _best(table, model, keep=mine)
     return found
 
 
@@ -152,12 +199,23 @@ def main() -> None:
     """Fit, score on models left out, print and optionally write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder that holds today/")
-    parser.add_argument("--write", action="store_true", help="update the fit")
+    parser.add_argument("--write", choices=("all", "engines"), help="update the fit, or the part of engines in it")
     arguments = parser.parse_args()
     runs = routed_runs(arguments.data)
-    serving = serving_cases(arguments.data)
+    types = {item.model.rsplit("/", 1)[-1]: load_model(item.model).model_type for item in runs}
+    date = datetime.now(UTC).date().isoformat()
 
     groups = [errors_by_group(runs, skew=skew) for skew in GRID]
+    own_engines = set_apart(groups)
+    part = _part_of_engines(own_engines, types=types, date=date)
+    if arguments.write == "engines":
+        _write(load_routing_fit().model_copy(update=part))
+        return
+    serving = serving_cases(arguments.data)
+    groups = [
+        {group: error for group, error in row.items() if group[1] not in APART or group[2] not in own_engines}
+        for row in groups
+    ]
     table = [
         {**of_models(row), **serving_errors_by_model(serving, skew=skew)}
         for row, skew in zip(groups, GRID, strict=True)
@@ -178,9 +236,6 @@ def main() -> None:
     apart = families(groups, skew=skew)
     if not arguments.write:
         return
-    names = {item.model.rsplit("/", 1)[-1]: item.model for item in runs}
-    classes = {model: field_table().families[load_model(names[model]).model_type]["config_class"] for model in apart}
-    date = datetime.now(UTC).date().isoformat()
     source = Source(
         source=f"InferenceX closed loops and vLLM's serving runs on H100 of {', '.join(models)}, and published routing "
         f"of {', '.join(published)}; validation/fit/runs/routing.py",
@@ -189,12 +244,24 @@ def main() -> None:
         f"time per step explains (serving: TPOT), each model under the median of the others: {after:.1f} %, "
         f"uniform routing {before:.1f} %. Families of three accelerators and more keep their own.",
     )
-    fit = RoutingFit(
+    classes = {str(field_table().families[types[model]]["config_class"]): value for model, value in apart.items()}
+    fit = RoutingFit(date=date, skew=skew, families=classes, sources={"skew": source})
+    _write(fit.model_copy(update={**part, "sources": {**part["sources"], **fit.sources}}))
+
+
+def _part_of_engines(own: dict[str, float], *, types: dict[str, str], date: str) -> dict[str, dict[str, object]]:
+    """The fields of the fit that say what engines have of their own, beside the sources in force."""
+    source = Source(
+        source=f"InferenceX closed loops of {', '.join(own)} under {', '.join(APART)}; validation/fit/runs/routing.py",
         date=date,
-        skew=skew,
-        families={classes[model]: value for model, value in apart.items()},
-        sources={"skew": source},
+        note="Chosen without each accelerator in turn it is better there, over all, than the other engines' skew. Why "
+        "fewer experts are reached is not known; answers that repeat themselves would do it.",
     )
+    engines = {engine: {types[model]: value for model, value in own.items()} for engine in APART}
+    return {"engines": engines, "sources": {**load_routing_fit().sources, "engines": source}}
+
+
+def _write(fit: RoutingFit) -> None:
     write_whole(calibration_directory() / "routing.yaml", yaml_text(fit, heading=HEADING))
 
 

@@ -49,7 +49,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if everything and config.getoption("tx", None):
         descriptor, os.environ[_HELD] = tempfile.mkstemp(prefix="roofcast-compiling-")
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # The child keeps it until it ends, however it ends.
-        words = (sys.executable, "-m", "tests.engine.events.every_loop")
+        words = (sys.executable, "-c", "from simulator.engine.events.warm_up import warm_up; warm_up()")
         said = subprocess.DEVNULL
         config.stash[_COMPILING] = subprocess.Popen(
             words, cwd=Path(__file__).parents[1], stdout=said, stderr=said, pass_fds=(descriptor,)

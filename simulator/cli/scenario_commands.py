@@ -332,9 +332,8 @@ def warm_up(as_json: AsJson = False) -> None:
     from simulator.engine.events.warm_up import warm_up as run
     from simulator.reports.content.quantities import seconds_text
 
-    took = run()
+    seconds = run()
     if as_json:
-        typer.echo(one_line({"schema_version": "1.0", "seconds": took}), nl=False)
-        return
-    for name, seconds in took.items():
-        typer.echo(f"ready: {name}, in {seconds_text(seconds)}")
+        typer.echo(one_line({"schema_version": "1.0", "seconds": seconds}), nl=False)
+    else:
+        typer.echo(f"ready in {seconds_text(seconds)}")

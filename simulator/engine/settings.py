@@ -25,7 +25,7 @@ class Batching(IntEnum):
 
 
 class SchedulerPolicy(IntEnum):
-    """What a step is made of and when there is room for another sequence (``events.scheduler_walk``). CHUNKED_MIXED and
+    """What a step is made of and when there is room for another sequence (``events.scheduler``). CHUNKED_MIXED and
     MAX_UTILIZATION are one policy under the names of two engines (vLLM, TensorRT-LLM)."""
 
     CHUNKED_MIXED = 0
@@ -196,7 +196,7 @@ class SchedulerSettings:
                     field="engine.max_num_batched_tokens",
                     hint="every running sequence verifies that many tokens a step: raise it or lower max_num_seqs",
                 )
-        if self.batching is Batching.STATIC and self.walks:
+        if self.batching is Batching.STATIC and self.counted_ahead:
             raise RoofcastError(
                 "static batching allows no other policy, offload, speculation or disaggregation",
                 field="engine.scheduler",
@@ -210,8 +210,8 @@ class SchedulerSettings:
         return found[0] if found and self.replicas > 1 else -1
 
     @property
-    def walks(self) -> bool:
-        """Whether these settings need the scheduler that walks over its sequences (``events.scheduler_walk``)."""
+    def counted_ahead(self) -> bool:
+        """Whether the queue beside a step is the one in which it is formed, not the one in which it starts."""
         return (
             self.policy not in (SchedulerPolicy.CHUNKED_MIXED, SchedulerPolicy.MAX_UTILIZATION)
             or self.queue_order is not QueueOrder.ARRIVAL

@@ -174,18 +174,15 @@ def plan_capacity(spec: PlanSpec, *, resized: bool = False) -> CapacityPlan:
     return with_studies(plan, question, allowed=allowed, shown=shown)
 
 
-_LOOPS = frozenset({"scheduler_lists", "scheduler_walk"})
-
-
 def checked(plan: CapacityPlan) -> CapacityPlan:
     """``plan`` as command, library and page answer it: its fleet is simulated unless ``verify`` said yes or no. A fleet
     that misses there is sized until it holds. As it was where answers are not kept, as each would be simulated again,
     and where the event simulation is not compiled: its modules are not even loaded."""
     if plan.spec.verify is not None or plan.verification is not None or keeps_nothing() or not machine_code():
         return plan
-    from simulator.engine.events.compilation import loops_on_disk
+    from simulator.engine.events.compilation import is_on_disk
 
-    if not loops_on_disk() >= _LOOPS:
+    if not is_on_disk():
         return plan
     from simulator.planner.verification.finalists import surely_holds, with_check
 

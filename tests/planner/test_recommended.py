@@ -31,9 +31,8 @@ def plan() -> CapacityPlan:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after ``roofcast warm-up``, with few requests, which Python serves in time."""
     monkeypatch.setenv("ROOFCAST_CACHE", "on")
-    found = frozenset({"scheduler_lists", "scheduler_walk"})
-    monkeypatch.setattr("simulator.planner.plan.machine_code", lambda: found)
-    monkeypatch.setattr("simulator.engine.events.compilation.loops_on_disk", lambda: found)
+    monkeypatch.setattr("simulator.planner.plan.machine_code", lambda: ["compiled-0123/loop.ready"])
+    monkeypatch.setattr("simulator.engine.events.compilation.is_on_disk", lambda: True)
     monkeypatch.setattr("simulator.planner.verification.simulation.LEAST_REQUESTS", 200)
     monkeypatch.setattr("simulator.planner.verification.simulation.MOST_REQUESTS", 200)
 
@@ -160,8 +159,8 @@ def test_nothing_is_compiled_for_it(plan: CapacityPlan, monkeypatch: pytest.Monk
     monkeypatch.setattr("simulator.planner.plan.machine_code", list)
     assert checked(plan) is plan
     # Nor for machine code of another version.
-    monkeypatch.setattr("simulator.planner.plan.machine_code", lambda: ["compiled-0123/scheduler_lists.ready"])
-    monkeypatch.setattr("simulator.engine.events.compilation.loops_on_disk", frozenset)
+    monkeypatch.setattr("simulator.planner.plan.machine_code", lambda: ["compiled-0123/loop.ready"])
+    monkeypatch.setattr("simulator.engine.events.compilation.is_on_disk", lambda: False)
     assert checked(plan) is plan
     assert checked_text(plan).startswith("Not simulated: add --verify")
     # Without a compiler a warm-up refuses, and says what to install.

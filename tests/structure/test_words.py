@@ -97,7 +97,6 @@ SENTENCES_LEFT = {
     "planner/studies/encoder_pool.py": (1, "the hint of an exception"),
     "techniques/speculation/scenario.py": (3, "what a message of an exception asks for"),
     "engine/events/simulation.py": (1, "what a message of an exception names"),
-    "engine/events/warm_up.py": (2, "names of compiled loops"),
     "engine/uniform/record.py": (2, "names of parts of a time"),
     "planner/gap/changes.py": (3, "names of changes"),
     "planner/gap/relaxed_objectives.py": (2, "names of changes"),

@@ -18,17 +18,8 @@ from simulator.traffic.requests import Floats, RequestRecords, Requests
 from simulator.units import MIB, MILLI
 
 
-def make_limits(
-    settings: SchedulerSettings,
-    *,
-    slots: int,
-    stages: int,
-    longest_output_tokens: int,
-    conversations: bool,
-    walks: bool,
-) -> Limits:
-    """The compiled code's view of ``settings``; a step number modulo ``ring`` never meets another one in use."""
-    ring = longest_output_tokens + 3
+def make_limits(settings: SchedulerSettings, *, slots: int, stages: int, conversations: bool) -> Limits:
+    """The compiled code's view of ``settings``."""
     depth = stages if stages > 1 else 2 if settings.async_scheduling else 1
     drafted, ratio = settings.speculation, settings.token_ratio
     return Limits(
@@ -50,12 +41,10 @@ def make_limits(
         chunked=settings.chunked_prefill,
         static=bool(settings.batching),
         pipelined=stages > 1,
-        counted_ahead=walks,
-        ring=ring,
-        finish_lists=slots + 1,
-        phase_lists=2 * slots + 1 + ring,
+        uneven=stages > 1 or drafted is not None or settings.computed_on_arrival,
+        counted_ahead=settings.counted_ahead or stages > 1 or conversations,
         prompts_first=settings.policy is SchedulerPolicy.PREFILL_FIRST,
-        full_length=settings.policy is SchedulerPolicy.GUARANTEED_NO_EVICT,
+        full_length=settings.policy is SchedulerPolicy.GUARANTEED_NO_EVICT or bool(settings.batching),
         retracts=settings.policy in (SchedulerPolicy.PREFILL_FIRST, SchedulerPolicy.PREFILL_FIRST_MIXED),
         longest_prefix_first=settings.queue_order is QueueOrder.LONGEST_PREFIX,
         computed_on_arrival=settings.computed_on_arrival,
@@ -109,7 +98,7 @@ def state_size(settings: SchedulerSettings, *, distinct_blocks: int, longest_tok
     ids = distinct_blocks * (2 if places else 1)
     table = longest_tokens // settings.block_size_tokens + 2.0
     return StateSize(
-        fixed_bytes=4.0 * (held + ids) + 8.0 * (at.SERIES_BUCKETS * at.SERIES_COLUMNS + 2 * longest_tokens),
+        fixed_bytes=4.0 * (held + ids) + 8.0 * at.SERIES_BUCKETS * at.SERIES_COLUMNS,
         slot_bytes=8.0 * (table + at.SLOT_COLUMNS + 10),
     )
 
@@ -134,7 +123,7 @@ def make_state(
     zeros: Any = np.zeros if replicas == 1 else _untouched
     count = np.zeros((replicas, at.COUNTS), dtype=np.int64)
     count[:, at.FREE_BLOCKS], count[:, at.FREE_SLOTS] = limits.blocks, slots
-    count[:, [at.PARTIAL, at.WAIT_HEAD, at.WAIT_TAIL]] = -1
+    count[:, [at.WAIT_HEAD, at.WAIT_TAIL]] = -1
     seats = zeros((replicas, slots, at.SLOT_COLUMNS), dtype=np.int64)
     seats[:, :, at.FREE_STACK] = np.arange(slots - 1, -1, -1)
     clock = np.zeros((replicas, at.CLOCKS + stages))
@@ -146,14 +135,12 @@ def make_state(
     blocks = zeros((replicas, limits.blocks + 1, at.BLOCK_COLUMNS), dtype=np.int32)
     blocks[:, -1, [at.NEXT, at.PREV]] = limits.blocks
     queues = _tier_queues(limits.tiers[:, at.TIER_PLACES].astype(int).tolist())
-    # The scheduler that walks keeps no lists but that of the running.
-    nodes = slots + 1 if limits.counted_ahead else limits.phase_lists + slots + limits.block_size
     return EngineState(
         blocks=blocks,
         holder=np.full((replicas, 2 if len(limits.tiers) else 1, contents), -1, dtype=np.int32),
         slots=seats,
         table=zeros((replicas, slots, -(-longest_tokens // limits.block_size) + 1, 2), dtype=np.int32),
-        links=np.tile(np.arange(nodes, dtype=np.int64)[:, np.newaxis], (replicas, 1, 2)),
+        running=zeros((replicas, 2, slots), dtype=np.int64),
         marked=zeros((replicas, rows, slots, at.MARKS), dtype=np.int64),
         plan=np.zeros((replicas, rows, at.PLAN_COLUMNS), dtype=np.int64),
         span_s=np.zeros((replicas, rows, at.SPAN_COLUMNS)),

@@ -31,8 +31,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 WORTH_COMPILING_REQUESTS = 10_000
 """Requests of one process that Python serves in less time than the compiler takes, sequence by sequence."""
-WORTH_COMPILING_LISTS_REQUESTS = 25_000
-"""The same where a step costs nothing per sequence."""
 WORTH_LOADING_REQUESTS = 300
 """The same of the time in which machine code is loaded that an earlier process left."""
 TALLIED_REQUESTS = 100
@@ -110,10 +108,10 @@ def can_keep() -> bool:
     return compiler_version() is not None and _cache_folder() is not None
 
 
-def loops_on_disk() -> frozenset[str]:
-    """Names of the loops whose machine code an earlier process left."""
+def is_on_disk() -> bool:
+    """Whether an earlier process left machine code of the event loop."""
     folder = _cache_folder() if can_keep() else None
-    return frozenset(path.stem for path in folder.glob(f"*{_READY}")) if folder is not None else frozenset()
+    return folder is not None and any(folder.glob(f"*{_READY}"))
 
 
 @dataclass(slots=True, kw_only=True)

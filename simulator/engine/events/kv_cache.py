@@ -47,9 +47,12 @@ def unlink(nodes: Any, node: int) -> None:
 
 
 @compiled
-def prefix_of(demand: Any, request: int) -> int:
-    """The list of blocks that a prompt starts with, -1 where it shares none."""
-    return int(demand.prefix[request]) if len(demand.prefix) > 0 else -1
+def listed_blocks(demand: Any, request: int) -> tuple[int, int]:
+    """Where the content ids of the blocks that a prompt starts with stand, and how many; none where it shares none."""
+    prefix = demand.prefix[request] if len(demand.prefix) > 0 else -1
+    if prefix < 0:
+        return 0, 0
+    return int(demand.list_start[prefix]), int(demand.list_start[prefix + 1] - demand.list_start[prefix])
 
 
 @compiled
@@ -85,8 +88,20 @@ def seat(state: Any, limits: Any, slot: int, found: int) -> None:
         state.blocks[block, at.BLOCK_REFERENCES] += 1
     state.slots[slot, at.SLOT_BLOCKS] = found
     state.slots[slot, at.SLOT_COMPUTED] = found * limits.block_size
-    append(state.links, limits.max_seqs, slot)
+    state.running[at.ORDER, state.count[at.RUNNING]] = slot
+    state.running[at.WAKE, slot] = at.NEVER
     state.count[at.RUNNING] += 1
+
+
+@compiled
+def _stand_up(state: Any, slot: int) -> None:
+    state.slots[slot, at.SLOT_BLOCKS] = 0
+    state.count[at.RUNNING] -= 1
+    order, found = state.running[at.ORDER], False
+    for place in range(state.count[at.RUNNING]):
+        found = found or order[place] == slot
+        if found:
+            order[place] = order[place + 1]
 
 
 def vacate(state: Any, slot: int) -> None:
@@ -99,9 +114,7 @@ def vacate(state: Any, slot: int) -> None:
     chain = np.array([blocks[head, at.PREV], *freed, head])
     blocks[chain[:-1], at.NEXT], blocks[chain[1:], at.PREV] = chain[1:], chain[:-1]
     state.count[at.FREE_BLOCKS] += len(freed)
-    state.slots[slot, at.SLOT_BLOCKS] = 0
-    unlink(state.links, slot)
-    state.count[at.RUNNING] -= 1
+    _stand_up(state, slot)
 
 
 @in_place_of(vacate)
@@ -113,9 +126,7 @@ def _vacate_one_by_one(state: Any, slot: int) -> None:
         if state.blocks[block, at.BLOCK_REFERENCES] == 0:
             append(state.blocks, head, block)
             state.count[at.FREE_BLOCKS] += 1
-    state.slots[slot, at.SLOT_BLOCKS] = 0
-    unlink(state.links, slot)
-    state.count[at.RUNNING] -= 1
+    _stand_up(state, slot)
 
 
 _FEW_BLOCKS = 4  # so many are handed out faster one by one
@@ -162,12 +173,8 @@ def _grow_one_by_one(state: Any, slot: int, blocks: int) -> None:
 @compiled
 def publish_blocks(state: Any, demand: Any, slot: int, first: int, last: int) -> None:
     """Enter the full blocks ``first``..``last - 1`` of ``slot`` into the prefix cache where their content has an id."""
-    prefix = prefix_of(demand, state.slots[slot, at.SLOT_REQUEST])
-    if prefix < 0:
-        return
-    start = demand.list_start[prefix]
-    last = min(last, demand.list_start[prefix + 1] - start)
-    for place in range(first, last):
+    start, listed = listed_blocks(demand, state.slots[slot, at.SLOT_REQUEST])
+    for place in range(first, min(last, listed)):
         content = demand.block_ids[start + place]
         block = int(state.table[slot, place, at.BLOCK])
         state.blocks[block, at.BLOCK_CONTENT] = content
@@ -192,16 +199,11 @@ def _unchanged(state: Any, slot: int, place: int) -> bool:
 
 @compiled
 def find_prefix(state: Any, demand: Any, request: int, slot: int, most: int) -> tuple[int, int]:
-    """Write the cached blocks that ``request`` can start with into the table of ``slot``; take no reference yet.
-
-    most : blocks that may be reused (at least one prompt token is always computed)
-    Returns how many there are, and how many of them would leave the free queue.
-    """
+    """Write the cached blocks that ``request`` can start with into the table of ``slot``; take no reference yet. most :
+    blocks that may be reused (at least one prompt token is always computed). Returns how many there are, and how many
+    of them would leave the free queue."""
     saved = state.slots[slot, at.SLOT_SAVED]
-    prefix, listed, start = prefix_of(demand, request), 0, 0
-    if prefix >= 0:
-        start = demand.list_start[prefix]
-        listed = demand.list_start[prefix + 1] - start
+    start, listed = listed_blocks(demand, request)
     found = idle = 0
     while found < most:
         block = -1
@@ -357,11 +359,9 @@ def blocks_below(
     for tier in range(len(limits.tiers)):
         state.tiers[tier, at.COMING_BLOCKS] = 0
     kept = min(state.slots[slot, at.SLOT_PINNED], most)
-    prefix = prefix_of(demand, request)
-    start = demand.list_start[prefix] if prefix >= 0 else 0
-    listed = min(most, demand.list_start[prefix + 1] - start) if prefix >= 0 else 0
+    start, listed = listed_blocks(demand, request)
     ids, last = demand.block_ids[start:], max(found, kept)
-    while last < listed and _tier_of(state, demand, limits, ids[last]) >= 0:
+    while last < min(most, listed) and _tier_of(state, demand, limits, ids[last]) >= 0:
         last += 1
     last = _worth_loading(state, demand, limits, ids, found, last, kept, now_s)
     for place in range(found, last):
@@ -391,9 +391,10 @@ def load(state: Any, limits: Any, now_s: float, counted: bool) -> float:
 @compiled
 def grow(state: Any, limits: Any, slot: int, blocks: int) -> None:
     """Give a sequence new blocks until it holds ``blocks``; what they held moves down."""
-    oldest = len(state.blocks) - 1
-    unused = oldest - state.count[at.NEVER_USED]
-    for _ in range(state.slots[slot, at.SLOT_BLOCKS] + unused, blocks if len(limits.tiers) > 0 else 0):
-        oldest = state.blocks[oldest, at.NEXT]
-        _keep(state, limits, int(state.blocks[oldest, at.BLOCK_CONTENT]))
+    if len(limits.tiers) > 0:
+        oldest = len(state.blocks) - 1
+        unused = oldest - state.count[at.NEVER_USED]
+        for _ in range(state.slots[slot, at.SLOT_BLOCKS] + unused, blocks):
+            oldest = state.blocks[oldest, at.NEXT]
+            _keep(state, limits, int(state.blocks[oldest, at.BLOCK_CONTENT]))
     grow_table(state, slot, blocks)

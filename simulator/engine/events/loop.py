@@ -8,8 +8,7 @@ vLLM's batch queue [VllmTeam2025]). In a pipeline a request that comes while few
 so that sequences spread over the steps as they arrive. Ranks that step together form a step each, an empty one where
 only others have something to compute; the clock of the first is that of all.
 
-The loop is written once. What a step is made of is up to the functions of a ``Scheduler`` that it is given:
-the compiler makes one machine loop of each, as fast as if it had been written for it alone.
+There is one loop for all engines; what a step is made of is up to the functions of a ``Scheduler``.
 """
 
 from __future__ import annotations
@@ -21,17 +20,10 @@ from typing import Any
 import numpy as np
 
 from simulator.engine.events import state as at
-from simulator.engine.events.compilation import (
-    WORTH_COMPILING_LISTS_REQUESTS,
-    WORTH_COMPILING_REQUESTS,
-    Loop,
-    compiled,
-    in_place_of,
-    inlined,
-)
+from simulator.engine.events.compilation import Loop, compiled, in_place_of, inlined
 from simulator.engine.events.request_life import pop_follow_up, push_follow_up, slot_of
 from simulator.engine.events.state import Scheduler
-from simulator.engine.events.steps import account, all_ranks, alone, deadline_s, keep_pace, launch, own_pace
+from simulator.engine.events.steps import account, deadline_s, keep_pace, launch
 
 
 @inlined
@@ -42,7 +34,7 @@ def replica_state(stack: Any, replica: int) -> Any:
         stack.holder[replica],
         stack.slots[replica],
         stack.table[replica],
-        stack.links[replica],
+        stack.running[replica],
         stack.marked[replica],
         stack.plan[replica],
         stack.span_s[replica],
@@ -110,11 +102,10 @@ def _return_step(scheduler: Any, state: Any, demand: Any, fate: Any, limits: Any
 def _next_arrival_of_blocks(state: Any, fate: Any, limits: Any) -> float:
     """When the first loading sequence has its blocks; infinite when none is loading [s]."""
     earliest_s = np.inf
-    node = state.links[limits.max_seqs, at.NEXT]
-    while node != limits.max_seqs:
-        if state.slots[node, at.SLOT_STATUS] == at.LOADING:
-            earliest_s = min(earliest_s, fate.loaded_s[state.slots[node, at.SLOT_REQUEST]])
-        node = state.links[node, at.NEXT]
+    for place in range(state.count[at.RUNNING] if len(limits.tiers) > 0 else 0):
+        slot = state.running[at.ORDER, place]
+        if state.slots[slot, at.SLOT_STATUS] == at.LOADING:
+            earliest_s = min(earliest_s, fate.loaded_s[state.slots[slot, at.SLOT_REQUEST]])
     return earliest_s
 
 
@@ -124,7 +115,7 @@ def _cross_boundary(
 ) -> None:
     """Let ranks that step together pass the boundary that their clock shows, at which a step ends or one wakes: they
     return tokens, form and launch as many steps as may be under way, account for those that start, set the clock."""
-    clock, count, last, now_s = head.clock, head.count, first + scheduler.ranks(limits), head.clock[at.NOW_S]
+    clock, count, last, now_s = head.clock, head.count, first + limits.ranks, head.clock[at.NOW_S]
     # A step without anything to compute may have thrown somebody out, so that the next attempt finds room.
     attempts = 0
     for rank in range(first, last):
@@ -150,7 +141,8 @@ def _cross_boundary(
         if formed:
             for rank in range(first, last):
                 launch(_state_of(stack, head, first, rank), limits, tables, now_s)
-            scheduler.keep_pace(stack, limits, tables, first)
+            if limits.ranks > 1:
+                keep_pace(stack, limits, tables, first)
             continue
         if count[at.LAUNCHED] > count[at.RETURNED]:
             clock[at.NOW_S] = head.span_s[count[at.RETURNED] & limits.step_mask, at.STEP_END_S]
@@ -194,20 +186,13 @@ def _bring_in(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, r
         clock[at.NOW_S] = min(clock[at.NOW_S], ready_s)
 
 
-def together(scheduler: Scheduler) -> Scheduler:
-    """Let the ranks of this kind of engine step together."""
-    return scheduler._replace(ranks=all_ranks, keep_pace=keep_pace)
-
-
-def _entry(kind: Scheduler) -> Callable[..., None]:
+def _entry(route: Any, form: Any, end_step: Any, leave: Any, skip: Any) -> Callable[..., None]:
     """The function of a loop. What it calls is compiled and made better once more in every function around it, so that
     little stands between this one and what a step is made of."""
-    route, form, end_step, leave, skip = kind[:5]
-    ranks, pace = kind.ranks or alone, kind.keep_pace or own_pace
 
     def run_requests(stack: Any, demand: Any, fate: Any, limits: Any, tables: Any, first: int, last: int) -> None:
-        scheduler = Scheduler(route, form, end_step, leave, skip, ranks, pace)
-        each, requests, request = scheduler.ranks(limits), len(demand.prompt_tokens), first
+        scheduler = Scheduler(route, form, end_step, leave, skip)
+        each, requests, request = limits.ranks, len(demand.prompt_tokens), first
         while True:
             while request < last and np.isnan(demand.ready_s[request - first]):
                 request += 1
@@ -245,12 +230,9 @@ def _entry(kind: Scheduler) -> Callable[..., None]:
 
 @lru_cache
 def loop_of(scheduler: Scheduler) -> Loop:
-    """The loop of one kind of engine, called with (stack, demand, fate, limits, tables, first, last).
+    """The loop with these functions, called with (stack, demand, fate, limits, tables, first, last).
 
     It brings requests ``first``..``last - 1`` in one by one, with the turns that follow, and after the last runs to the
     end: one function for both, because each would be compiled with the whole loop in it.
     """
-    name = scheduler.form.__module__.rsplit(".", maxsplit=1)[-1]
-    worth = WORTH_COMPILING_LISTS_REQUESTS if name == "scheduler_lists" else WORTH_COMPILING_REQUESTS
-    name += "" if scheduler.ranks is None else "_together"
-    return Loop(function=_entry(scheduler), name=name, worth_compiling=worth)
+    return Loop(function=_entry(*scheduler), name="loop")

@@ -10,7 +10,7 @@ from typing import Any
 
 from simulator.engine.events import state as at
 from simulator.engine.events.compilation import compiled, inlined
-from simulator.engine.settings import CLIPPED_ANSWER_TOKENS, Routing
+from simulator.engine.settings import Routing
 
 LEAST_OUTSTANDING = int(Routing.LEAST_OUTSTANDING)
 PREFIX_AWARE = int(Routing.PREFIX_AWARE)
@@ -159,32 +159,6 @@ def stand_by(state: Any, fate: Any, slot: int) -> None:
     state.count[at.PREEMPTED_SLOTS] += 1
     state.usage[state.count[at.STAGE], at.PREEMPTIONS] += 1
     fate.preemptions[state.slots[slot, at.SLOT_REQUEST]] += 1
-
-
-@compiled
-def _tokens_still_claimed(state: Any, demand: Any, limits: Any) -> float:
-    """What running sequences may still need: the rest of prompts, and the ratio's share of the rest of answers."""
-    claimed = 0.0
-    node = state.links[limits.max_seqs, at.NEXT]
-    while node != limits.max_seqs:
-        request = state.slots[node, at.SLOT_REQUEST]
-        left = min(demand.output_tokens[request] - state.slots[node, at.SLOT_GENERATED], CLIPPED_ANSWER_TOKENS)
-        claimed += state.clock[at.RATIO] * left
-        claimed += max(0, state.slots[node, at.SLOT_TARGET] - state.slots[node, at.SLOT_COMPUTED])
-        node = state.links[node, at.NEXT]
-    return claimed
-
-
-@compiled
-def has_room(state: Any, demand: Any, limits: Any, request: int, slot: int, blocks: int, tokens: int) -> bool:
-    """Whether ``blocks`` can leave the free queue for a newcomer that computes ``tokens`` tokens of its prompt."""
-    if blocks > state.count[at.FREE_BLOCKS] - limits.watermark_blocks:
-        return False
-    if not limits.retracts or state.count[at.RUNNING] == 0:
-        return True
-    answer = min(demand.output_tokens[request] - state.slots[slot, at.SLOT_GENERATED], CLIPPED_ANSWER_TOKENS)
-    free_tokens = state.count[at.FREE_BLOCKS] * limits.block_size
-    return bool(tokens + answer < free_tokens - _tokens_still_claimed(state, demand, limits))
 
 
 @compiled

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,9 @@ from simulator.traffic.requests import (
     check_steps,
 )
 
+if TYPE_CHECKING:
+    from simulator.engine.events.compilation import Loop
+
 SLICE_REQUESTS = 20_000
 """Requests between two reports of progress."""
 
@@ -79,17 +83,14 @@ def _threads() -> int:
     return os.cpu_count() or 1
 
 
-def _walks(stages: tuple[StepTables, ...], settings: SchedulerSettings, *, conversations: bool) -> bool:
-    """Whether the demand or the deployment needs the loop that walks over its sequences."""
-    walks = settings.walks or len(stages) > 1 or conversations
-    if walks and settings.batching is Batching.STATIC:
+def _check_static(stages: tuple[StepTables, ...], settings: SchedulerSettings, *, conversations: bool) -> None:
+    if settings.batching is Batching.STATIC and (settings.counted_ahead or len(stages) > 1 or conversations):
         raise RoofcastError(
             "static batching serves neither pipelines of several steps nor conversations",
             field="engine.scheduler",
             code="unsupported_option",
             hint="choose an engine with continuous batching",
         )
-    return walks
 
 
 def _most_slots(settings: SchedulerSettings, requests: Requests) -> int:
@@ -182,7 +183,7 @@ def _without_idle_places(settings: SchedulerSettings, requests: Requests) -> Sch
 
 
 def _prepare(
-    stages: tuple[StepTables, ...], *, requests: Requests, settings: SchedulerSettings, walks: bool, trace_steps: int
+    stages: tuple[StepTables, ...], *, requests: Requests, settings: SchedulerSettings, trace_steps: int
 ) -> _Prepared:
     # Only requests that will run shape the arrays.
     taken, turns = refusals(requests, settings) == at.WAITING, has_turns(requests)
@@ -197,14 +198,7 @@ def _prepare(
     slots = max(1, min(most_slots, size.slots_within(LARGEST_STATE_BYTES / together)))
     check_replicas(settings.replicas)
     check_state_size(size.of(slots), replicas=together)
-    limits = make_limits(
-        settings,
-        slots=slots,
-        stages=len(stages),
-        longest_output_tokens=int(requests.output_tokens.max(initial=1, where=taken)),
-        conversations=turns,
-        walks=walks,
-    )
+    limits = make_limits(settings, slots=slots, stages=len(stages), conversations=turns)
     prepared = _Prepared(
         stages=stages,
         requests=requests,
@@ -245,6 +239,14 @@ def _most_steps(prepared: _Prepared, taken: NDArray[np.bool_]) -> float:
     return min(tokens, sending + tokens / full + settings.replicas * longest)
 
 
+def event_loop() -> Loop:
+    """The loop of all engines; a planner that never simulates need not load it."""
+    from simulator.engine.events.loop import loop_of
+    from simulator.engine.events.scheduler import SCHEDULER
+
+    return loop_of(SCHEDULER)
+
+
 def simulate_requests(
     tables: StepTables | tuple[StepTables, ...],
     *,
@@ -262,14 +264,9 @@ def simulate_requests(
     """
     given = (tables,) if isinstance(tables, StepTables) else tables
     _check_tables(given, settings)
-    walks = _walks(given, settings, conversations=has_turns(requests))
-    prepared = _prepare(given, requests=requests, settings=settings, walks=walks, trace_steps=trace_steps)
-    # A planner that never gets here need not load the loop.
-    from simulator.engine.events import scheduler_lists, scheduler_walk
-    from simulator.engine.events.loop import loop_of, together
-
-    scheduler = scheduler_walk.SCHEDULER if walks else scheduler_lists.SCHEDULER
-    loop = loop_of(together(scheduler) if settings.ranks > 1 else scheduler)
+    _check_static(given, settings, conversations=has_turns(requests))
+    prepared = _prepare(given, requests=requests, settings=settings, trace_steps=trace_steps)
+    loop = event_loop()
     call = loop.for_requests(max(len(requests), int(requests.output_tokens.sum()) // REQUEST_TOKENS))
     sums = prepared.serve_all(call, threads=1 if loop.machine is None else _threads(), progress=progress)
     if any(replica.stalled for replica in sums):

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from simulator.traffic.requests import Outcome
 
 # Outcomes as plain numbers, which compiled code compares faster than members of an enumeration.
@@ -17,7 +19,7 @@ WAITING, ADMITTED, FINISHED, TIMED_OUT = (
 )
 
 # Status of a slot (a running or preempted sequence). LOADING: its blocks are on the way from a tier.
-FREE, PREFILL, JOINING, DECODE, DONE, PREEMPTED, ABORTED, LOADING = range(8)
+FREE, PREFILL, DECODE, DONE, PREEMPTED, ABORTED, LOADING = range(7)
 
 # Columns of linked lists, and of ``EngineState.blocks`` and ``places``, whose first two columns are such a list.
 NEXT, PREV = 0, 1
@@ -32,9 +34,14 @@ EMPTY = -2
 """Content of an empty place; -1 stands for content without an id."""
 
 # Columns of ``EngineState.slots``: those of a sequence, and two stacks of slot numbers, not indexed by slot.
-SLOT_REQUEST, SLOT_STATUS, SLOT_TARGET, SLOT_COMPUTED, SLOT_GENERATED, SLOT_OFFSET, SLOT_BLOCKS = range(7)
-SLOT_SAVED, SLOT_EXTENDED, SLOT_LAST_STEP, SLOT_PUBLISHED, SLOT_PINNED, SLOT_ANSWER = range(7, 13)
-FREE_STACK, PREEMPTED_STACK, SLOT_COLUMNS = range(13, 16)
+# COMPUTED and GENERATED of who decodes in an even batch are those of the decode step SINCE.
+SLOT_REQUEST, SLOT_STATUS, SLOT_TARGET, SLOT_COMPUTED, SLOT_GENERATED, SLOT_SINCE, SLOT_BLOCKS = range(7)
+SLOT_SAVED, SLOT_LAST_STEP, SLOT_PUBLISHED, SLOT_PINNED, SLOT_ANSWER = range(7, 12)
+FREE_STACK, PREEMPTED_STACK, SLOT_COLUMNS = range(12, 15)
+# Rows of ``EngineState.running``: slots in the order of admission; per slot the decode step that it sleeps up to.
+ORDER, WAKE = 0, 1
+NEVER = np.iinfo(np.int64).max
+"""The step that wakes whoever does not decode."""
 BLOCK, STAMP = 0, 1
 ON_DEVICE, BELOW = 0, 1
 
@@ -46,18 +53,18 @@ HEAP_SIZE, DISPATCHED, NUMBERS = range(3)
 NOW_S, BUSY_UNTIL_S, RATIO, CLOCKS = range(4)
 
 # Places in ``EngineState.count``. Steps are numbered as they are LAUNCHED; those before RETURNED have ended, those
-# before ACCOUNTED are in the sums; KV blocks from NEVER_USED on have not been handed out; FULL: all slots were
-# taken at once.
-FREE_BLOCKS, FREE_SLOTS, RUNNING, PREEMPTED_SLOTS, DECODING, CONTEXT, NEXT_CONTEXT = range(7)
-LAUNCHED, RETURNED, ACCOUNTED, PARTIAL, WAIT_HEAD, WAIT_TAIL, OUTSTANDING, LIVE, STAGE, DEADLINE, STALLED = range(7, 18)
-PREFILL_SEQUENCES, PREFILL_TOKENS, PREFILL_WORK2, PREFILL_DONE = range(18, 22)
-PINNED, NEVER_USED, FULL, COUNTS = range(22, 26)
+# before ACCOUNTED are in the sums; BATCH sequences with BATCH_CONTEXT cached tokens decode evenly, DECODE_STEPS have
+# been formed of them; KV blocks from NEVER_USED on have not been handed out; FULL: all slots were taken at once.
+FREE_BLOCKS, FREE_SLOTS, RUNNING, PREEMPTED_SLOTS, DECODING, CONTEXT, BATCH, BATCH_CONTEXT, DECODE_STEPS = range(9)
+LAUNCHED, RETURNED, ACCOUNTED, WAIT_HEAD, WAIT_TAIL, OUTSTANDING, LIVE, STAGE, DEADLINE, STALLED = range(9, 19)
+PREFILL_SEQUENCES, PREFILL_TOKENS, PREFILL_WORK2, PREFILL_DONE = range(19, 23)
+PINNED, NEVER_USED, FULL, COUNTS = range(23, 27)
 
 # Columns of ``EngineState.plan`` (what a step under way consists of) and of ``span_s`` (when it runs).
 PLAN_FIRSTS, PLAN_ENDS, PLAN_DECODES, PLAN_PREFILLS, PLAN_TOKENS, PLAN_BLOCKS, PLAN_COLUMNS = range(7)
 STEP_START_S, STEP_END_S, STEP_LENGTH_S, STEP_WORK_S, SPAN_COLUMNS = range(5)
-# Columns of ``EngineState.marked``: request and slot whose prompt a step completes; slots that end with it.
-FIRST_REQUEST, FIRST_SLOT, END_SLOT, MARKS = range(4)
+# Columns of ``EngineState.marked``: requests whose prompt a step completes; slots that end with it.
+FIRST_REQUEST, END_SLOT, MARKS = range(3)
 
 # Columns of ``EngineState.usage``; from TIER_BLOCKS on the blocks that requests found in each tier.
 BUSY_S, SEQUENCE_S, BLOCK_S, STEPS, PREEMPTIONS, TOKENS, WAITING_S, WORK_S, TIER_BLOCKS = range(9)
@@ -83,7 +90,7 @@ class EngineState(NamedTuple):
     holder : per content id the block that holds it ON_DEVICE, and the place that holds it BELOW, or -1
     slots : per slot (a running or preempted sequence) the SLOT_* columns
     table : per slot and place the block, and its stamp when the sequence was preempted
-    links : lists over slots: running by admission; where lists are kept who ends in which step, who next needs a block
+    running : who runs, by admission, and when each next needs more than a token (rows ORDER and WAKE)
     marked, plan, span_s : per step under way whose prompt it completes and who ends with it, what it consists of, and
         when it starts, ends and how long it takes
     places : LRU queues of the places for blocks in each tier, and a stack of those that preempted sequences hold;
@@ -96,7 +103,7 @@ class EngineState(NamedTuple):
     holder: Any
     slots: Any
     table: Any
-    links: Any
+    running: Any
     marked: Any
     plan: Any
     span_s: Any
@@ -174,8 +181,8 @@ class Limits(NamedTuple):
         time, and which of them this is
     depth : steps under way at once; step_mask : the rows of a step are at its number & step_mask
     pipelined : a sequence's next token has to wait until the last one has returned
+    uneven : sequences gain other than one token in each step that decodes, so that each is looked at in each
     counted_ahead : a step is added to the sums when it is formed, not when it starts
-    ring, finish_lists, phase_lists : where the lists of the scheduler begin that keeps lists
     tiers : below the device, a row of the TIER_* columns each; shared_tier : which of them all replicas read, or -1
     prompt_s : time to compute the first n blocks of a prompt, by n [s]; empty where every block that a tier holds is
         loaded
@@ -200,10 +207,8 @@ class Limits(NamedTuple):
     chunked: bool
     static: bool
     pipelined: bool
+    uneven: bool
     counted_ahead: bool
-    ring: int
-    finish_lists: int
-    phase_lists: int
     prompts_first: bool
     full_length: bool
     retracts: bool
@@ -221,15 +226,13 @@ class Limits(NamedTuple):
 
 
 class Scheduler(NamedTuple):
-    """What differs between engines, each function decorated with ``plugged``.
+    """What a step is made of.
 
     route : (stack, demand, fate, limits, request) puts a request into the queue of a replica and returns which
     form : (state, demand, fate, limits, now_s) fills the step being formed; False when there is nothing to compute
     end_step : (state, demand, fate, limits, step, now_s) lets go who got its last token out of a step
     leave : (state, limits, slot) takes a sequence out whose client has given up
     skip : (state, demand, fate, limits, tables, until_s) may go to a later boundary, where Python is faster so
-    ranks : (limits) how many ranks step together: functions, so that machine code of one has no loop over ranks
-    keep_pace : (stack, limits, tables, first) lets them end together what they launched; None where each steps alone
     """
 
     route: Any
@@ -237,8 +240,6 @@ class Scheduler(NamedTuple):
     end_step: Any
     leave: Any
     skip: Any
-    ranks: Any = None
-    keep_pace: Any = None
 
 
 class Coming(NamedTuple):
@@ -252,13 +253,3 @@ class Coming(NamedTuple):
     context: Any
     extend: Callable[[int], Any]
     settle: Callable[[int], None]
-
-
-def members_of(links: Any, head: int) -> list[int]:
-    """Who is in the list of ``head``, in order."""
-    found, following = [], links[:, NEXT].item
-    node = following(head)
-    while node != head:
-        found.append(node)
-        node = following(node)
-    return found

@@ -26,6 +26,7 @@ def begin_step(state: Any, limits: Any) -> int:
     plan = state.plan[count[at.LAUNCHED] & limits.step_mask]
     plan[at.PLAN_FIRSTS] = plan[at.PLAN_ENDS] = 0
     count[at.PREFILL_SEQUENCES] = count[at.PREFILL_TOKENS] = count[at.PREFILL_WORK2] = count[at.PREFILL_DONE] = 0
+    count[at.DECODING] = count[at.CONTEXT] = 0
     return int(count[at.LAUNCHED])
 
 
@@ -45,7 +46,6 @@ def add_first_token(state: Any, limits: Any, slot: int) -> None:
     row = state.count[at.LAUNCHED] & limits.step_mask
     place = state.plan[row, at.PLAN_FIRSTS]
     state.marked[row, place, at.FIRST_REQUEST] = state.slots[slot, at.SLOT_REQUEST]
-    state.marked[row, place, at.FIRST_SLOT] = slot
     state.plan[row, at.PLAN_FIRSTS] += 1
     state.count[at.PREFILL_DONE] += 1
 
@@ -108,23 +108,6 @@ def launch(state: Any, limits: Any, tables: Any, now_s: float) -> None:
     plan[at.PLAN_TOKENS] = count[at.PREFILL_TOKENS] + limits.verify_tokens * decodes
     plan[at.PLAN_BLOCKS] = limits.blocks - count[at.FREE_BLOCKS]
     count[at.LAUNCHED] += 1
-
-
-@inlined
-def alone(limits: Any) -> int:
-    """Each rank steps alone."""
-    return 1
-
-
-@inlined
-def all_ranks(limits: Any) -> int:
-    """The ranks that step together."""
-    return int(limits.ranks)
-
-
-@inlined
-def own_pace(stack: Any, limits: Any, tables: Any, first: int) -> None:
-    """Who steps alone waits for nobody."""
 
 
 @compiled
@@ -240,7 +223,7 @@ def _decodes_alone(state: Any, demand: Any, limits: Any) -> bool:
     if limits.static or limits.conversations or limits.pipelined or limits.ranks > 1 or len(limits.tiers) > 0:
         return False
     waits = count[at.WAIT_HEAD] >= 0 and count[at.RUNNING] < limits.max_seqs
-    if waits or count[at.PARTIAL] >= 0 or count[at.PREEMPTED_SLOTS] > 0 or count[at.ACCOUNTED] < len(state.trace):
+    if waits or count[at.PREEMPTED_SLOTS] > 0 or count[at.ACCOUNTED] < len(state.trace):
         return False
     marked = state.plan[:, [at.PLAN_FIRSTS, at.PLAN_ENDS]].any(axis=1)
     return not any(marked[step & limits.step_mask] for step in range(returned, launched))

@@ -68,14 +68,7 @@ def parts(
     demand = make_demand(requests, settings, rows=queue_rows(order, group=0, groups=1))
     fate = fate_of_group(make_fate(requests, settings), demand, settings, group=0, groups=1)
     longest = int((requests.prompt_tokens + requests.output_tokens).max())
-    limits = make_limits(
-        settings,
-        slots=settings.max_num_seqs,
-        stages=stages,
-        longest_output_tokens=int(requests.output_tokens.max()),
-        conversations=has_turns(requests),
-        walks=settings.walks,
-    )
+    limits = make_limits(settings, slots=settings.max_num_seqs, stages=stages, conversations=has_turns(requests))
     stack = make_state(
         limits, requests, replicas=settings.replicas, stages=stages, longest_tokens=longest, trace_steps=trace_steps
     )

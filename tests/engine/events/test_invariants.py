@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from simulator.engine.events import simulation
 from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.compilation import WORTH_COMPILING_REQUESTS
-from simulator.engine.events.simulation import simulate_requests
+from simulator.engine.events.simulation import event_loop, simulate_requests
 from simulator.engine.events.state import (
     SEQUENCE_S,
     TRACE_DECODES,
@@ -45,7 +45,6 @@ from simulator.specs.model.loading import load_model
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.requests import Outcome, Requests, grouped_prompts, make_requests
 from simulator.traffic.workload_requests import build_requests
-from tests.engine.events.every_loop import LOOPS
 
 TRACE_STEPS = 20_000
 TABLES = uniform_tables(
@@ -179,13 +178,12 @@ def test_kv_blocks_are_conserved_and_limits_hold(requests: Requests, chosen: Sch
 
 @contextmanager
 def python_alone() -> Iterator[None]:
-    """All loops run by Python, however much it has run."""
-    before = [(loop.machine, loop.interpreted_requests) for loop in LOOPS]
-    for loop in LOOPS:
-        loop.machine, loop.interpreted_requests = None, -WORTH_COMPILING_REQUESTS
+    """The loop is run by Python, however much it has run."""
+    loop = event_loop()
+    machine, requests = loop.machine, loop.interpreted_requests
+    loop.machine, loop.interpreted_requests = None, -WORTH_COMPILING_REQUESTS
     yield
-    for loop, (machine, requests) in zip(LOOPS, before, strict=True):
-        loop.machine, loop.interpreted_requests = machine, requests
+    loop.machine, loop.interpreted_requests = machine, requests
 
 
 RECORDED = ("outcome", "admitted_s", "first_token_s", "finish_s", "cached_tokens", "preemptions", "replica")
@@ -201,8 +199,7 @@ def bytes_of(done: SimulationRun) -> dict[str, bytes]:
 @given(demands(), limits())
 def test_determinism(requests: Requests, chosen: SchedulerSettings) -> None:
     """INV-6: the same demand gives the same bytes, as machine code and in Python."""
-    for loop in LOOPS:
-        loop.compile()
+    event_loop().compile()
     with python_alone():
         # Without a trace, so that it goes through runs of decodes at once.
         interpreted = run(requests, chosen, trace_steps=0)

@@ -104,7 +104,7 @@ class TestBlocks:
             free = [*listed(state.blocks, 8), *range(int(state.count[at.NEVER_USED]), 8)]
             assert sorted(taken + free) == list(range(8))
             assert state.count[at.FREE_BLOCKS] == len(free)
-            assert sorted(listed(state.links, one.limits.max_seqs)) == sorted(running)
+            assert sorted(state.running[at.ORDER, : state.count[at.RUNNING]]) == sorted(running)
 
     def test_a_shared_block_is_free_when_its_last_holder_leaves(self) -> None:
         one = parts(sharing([12, 12], [[0, 1], [0, 1]]))
@@ -133,7 +133,7 @@ class TestPrefixCache:
         one = parts(lengths([16]))
         begin(one, 0, blocks=4)
         kv_cache.publish_blocks(one.state, one.demand, 0, 0, 4)
-        assert kv_cache.prefix_of(one.demand, 0) == -1
+        assert kv_cache.listed_blocks(one.demand, 0) == (0, 0)
         assert kv_cache.find_prefix(one.state, one.demand, 0, 1, 4) == (0, 0)
 
     def test_released_blocks_are_found_until_they_are_handed_out_again(self) -> None:

@@ -1,4 +1,4 @@
-"""The loop that walks over its sequences: against the other loop, against theory, and what each policy promises."""
+"""Policies of schedulers: against theory, and what each promises."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from test_loop import random_requests, settings, tables
 
-from simulator.engine.events import simulation
 from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.simulation import simulate_requests
 from simulator.engine.events.state import BUSY_S, TRACE_DECODES, TRACE_PREFILLS, TRACE_START_S, TRACE_TOKENS, WAITING_S
@@ -38,37 +37,6 @@ def equal_requests(count: int, *, prompt: int, output: int, gap_s: float = 0.0) 
     return make_requests(
         arrival_s=np.arange(count) * gap_s, prompt_tokens=np.full(count, prompt), output_tokens=np.full(count, output)
     )
-
-
-@pytest.mark.parametrize("async_scheduling", [False, True])
-@pytest.mark.parametrize("prefix_caching", [False, True])
-@pytest.mark.parametrize(("kv_blocks", "watermark_fraction"), [(300, 0.0), (60, 0.0), (56, 0.05)])
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_both_loops_agree_where_both_apply(
-    monkeypatch: pytest.MonkeyPatch,
-    async_scheduling: bool,
-    prefix_caching: bool,
-    kv_blocks: int,
-    watermark_fraction: float,
-    replicas: int,
-) -> None:
-    requests = random_requests(kv_blocks, count=150, rate_per_s=12.0)
-    limits = settings(
-        kv_blocks=kv_blocks,
-        async_scheduling=async_scheduling,
-        prefix_caching=prefix_caching,
-        watermark_fraction=watermark_fraction,
-        replicas=replicas,
-        request_delay_s=0.003,
-        timeout_s=None if async_scheduling else 2.0,
-    )
-    lists = serve(requests, limits)
-    monkeypatch.setattr(simulation, "_walks", lambda *_, **named: True)
-    walk = serve(requests, limits)
-    for name in FIELDS:
-        np.testing.assert_allclose(getattr(walk.records, name), getattr(lists.records, name), rtol=1e-9, err_msg=name)
-    assert (walk.steps, walk.free_blocks) == (lists.steps, lists.free_blocks)
-    np.testing.assert_allclose(walk.usage[:, [BUSY_S]], lists.usage[:, [BUSY_S]], rtol=1e-9)
 
 
 class TestSeries:

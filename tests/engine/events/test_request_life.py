@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from simulator.engine.events import kv_cache, steps
 from simulator.engine.events import request_life as life
 from simulator.engine.events import state as at
+from simulator.engine.events.decodes import has_room
 from simulator.engine.settings import Routing, SchedulerPolicy
 from tests.engine.events.one_replica import Parts, lengths, parts, sharing
 
@@ -147,22 +148,20 @@ class TestQueue:
 class TestRoom:
     def test_the_watermark_is_left_free(self) -> None:
         one = parts(lengths([8]), watermark_fraction=0.25)
-        fits = [life.has_room(one.state, one.demand, one.limits, 0, 0, blocks, 4 * blocks) for blocks in (5, 6, 7)]
+        fits = [has_room(one.state, one.demand, one.limits, 0, 0, blocks, 4 * blocks) for blocks in (5, 6, 7)]
         assert fits == [True, True, False]
 
     def test_sglang_keeps_room_for_a_share_of_running_answers(self) -> None:
         one = parts(lengths([8, 8], [10, 10]), policy=SchedulerPolicy.PREFILL_FIRST)
         state, ratio = one.state, one.limits.ratio_first
-        assert life.has_room(state, one.demand, one.limits, 1, 1, 8, 32), "an empty engine takes whoever fits"
+        assert has_room(state, one.demand, one.limits, 1, 1, 8, 32), "an empty engine takes whoever fits"
         state.slots[0, [at.SLOT_REQUEST, at.SLOT_TARGET, at.SLOT_COMPUTED]] = [0, 8, 8]
         kv_cache.seat(state, one.limits, 0, 0)
         state.slots[0, at.SLOT_COMPUTED] = 8
         kv_cache.grow(state, one.limits, 0, 2)
         # 6 blocks of 4 tokens are free; the answer claims ratio x 10, the newcomer's own 10.
         most = next(tokens for tokens in range(24, -1, -1) if tokens + 10 < 24 - 10 * ratio)
-        fits = [
-            life.has_room(state, one.demand, one.limits, 1, 1, -(-tokens // 4), tokens) for tokens in (most, most + 1)
-        ]
+        fits = [has_room(state, one.demand, one.limits, 1, 1, -(-tokens // 4), tokens) for tokens in (most, most + 1)]
         assert fits == [True, False]
         assert ratio == 0.7
         assert most == 6

@@ -17,7 +17,7 @@ from simulator.cli.plan_capacity import main
 from simulator.errors import ExitCode, RoofcastError
 from simulator.planner.gap.changes import pinned_spec
 from simulator.planner.gap.limits import FleetLimit, beyond, fleet_limits, screened_overrun
-from simulator.planner.gap.records import Gap, GapError
+from simulator.planner.gap.records import Gap, GapError, GapOption
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import resolve
@@ -29,6 +29,7 @@ from simulator.reports.sections.gap import gap_sections
 from simulator.reports.words.fields import note_text, plan_command, rejection_text
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.question.plan import plan_spec
+from simulator.techniques.quality import UNCHANGED
 
 pytestmark = pytest.mark.usefixtures("few_accelerators")
 QUESTION: dict[str, object] = {"rps": 200, "model": "llama-3.1-8b", "hardware": ("h100",)}
@@ -277,3 +278,16 @@ def test_objectives_below_an_idle_replica_are_answered_by_a_fleet_at_work() -> N
     assert later.devices is not None
     assert least <= later.devices <= 2 * least + 8
     assert plan_capacity(later.spec).best.devices <= later.devices
+
+
+def test_a_way_out_of_many_times_the_smallest_is_none() -> None:
+    def option(name: str, devices: int) -> GapOption:
+        said = {"reason": "", "quality": UNCHANGED, "quality_loss": 0.0}
+        return GapOption(name=name, given=(), hardware=name, label="TP8", devices=devices, taken=(), **said)
+
+    found = Gap(
+        budget_devices=None, start_hardware="", start_label="", start_devices=None, steps=(), end_devices=None,
+        remaining_devices=None, options=(option("b200-sxm", 144), option("h200", 32360), option("h100", 1440)),
+    )  # fmt: skip
+    assert found.hint.count("TP8") == 2
+    assert "32360" not in found.hint

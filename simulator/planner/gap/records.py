@@ -10,6 +10,8 @@ from simulator.records import dataclass
 from simulator.specs.base import Assumption, Note
 from simulator.specs.question.plan import PlanSpec
 
+_WORTH_SAYING = 10
+"""Times the devices of the smallest way out: a larger one is none (32,360 beside 144)."""
 _SUGGESTIONS = 3
 
 
@@ -160,6 +162,8 @@ class Gap(Study):
     def hint(self) -> str:
         """The best single changes, or that none is enough."""
         enough = [item for item in self.options if item.closes or (not self.limits and item.devices is not None)]
+        most = _WORTH_SAYING * min((item.devices or 0 for item in enough), default=0)
+        enough = [item for item in enough if (item.devices or 0) <= most]
         shown = [
             f"{' '.join(map(str, item.given))} ({item.devices} x {item.hardware} {item.label})"
             for item in enough[:_SUGGESTIONS]

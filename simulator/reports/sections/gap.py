@@ -137,7 +137,7 @@ def _steps(gap: Gap, currency: str) -> doc.Table:
     )
     return doc.table(
         "gap",
-        "What would need fewer accelerators, and what it costs in answers",
+        "What would close the gap step by step, and what it costs in answers",
         f"Change: | Fleet after it: | Devices | Saved | Alone | {currency}/h | {_units(more)}{_QUALITY}",
         [first, *map(after, gap.steps)],
         note=_note(gap),

@@ -145,3 +145,12 @@ def lane_limits(deployment: Deployment, memory: MemoryPlan, *, mix: RequestMix) 
         ranks=deployment.parallelism.ranks_in_step if deployment.parallelism.pp_size == 1 else 1,
         steps_ahead=int(engine.async_scheduling and deployment.parallelism.pp_size == 1),
     )
+
+
+def priced_nodes(slots: int) -> Array:
+    """Batch sizes that are priced; between them steps are interpolated: 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ... slots."""
+    powers = 2.0 ** np.arange(0, int(np.log2(max(slots, 1))) + 1)
+    between = powers * (1 + 1 / 2)
+    # Not np.unique: its first call imports numpy.ma, and a plan's answer waits for that.
+    nodes = np.array(sorted({0.0, *powers, *between[between == np.floor(between)], float(slots)}))
+    return nodes[nodes <= slots]

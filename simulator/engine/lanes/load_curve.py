@@ -6,13 +6,22 @@ Load curves of several replicas stand side by side as arrays, so that one evalua
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import ceil
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine.lanes.limits import LaneLimits, SlotLimit, decoding_share, held_tokens, lane_limits, slots_of
+from simulator.engine.lanes.limits import (
+    LaneLimits,
+    SlotLimit,
+    decoding_share,
+    held_tokens,
+    lane_limits,
+    priced_nodes,
+    slots_of,
+)
 from simulator.engine.lanes.pricing import (
     SIZE_WEIGHTS,
     LaneCosts,
@@ -95,15 +104,6 @@ class LoadCurve:
         )
 
 
-def _nodes(slots: int) -> Array:
-    """Batch sizes that are priced; between them steps are interpolated: 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ... slots."""
-    powers = 2.0 ** np.arange(0, int(np.log2(max(slots, 1))) + 1)
-    between = powers * (1 + 1 / 2)
-    # Not np.unique: its first call imports numpy.ma, and a plan's answer waits for that.
-    nodes = np.array(sorted({0.0, *powers, *between[between == np.floor(between)], float(slots)}))
-    return nodes[nodes <= slots]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSteps:
     """The steps that a lane's load curve is made of, before they are priced; ``slots`` is 0 where no request fits."""
@@ -115,9 +115,12 @@ class LaneSteps:
     limit: SlotLimit
     at: NodeSteps
 
-    def curve(self, seconds: Array) -> LoadCurve:
+    def curve(self, seconds: Array, *, rounds: tuple[Array, Array] | None = None) -> LoadCurve:
         """The load curve from the times of the cases of ``at.step`` (see ``lane_step_s``) [s]. Costs of prompts are
-        expectations over the tokens that meet in a step, because a step's time is convex in them."""
+        expectations over the tokens that meet in a step, because a step's time is convex in them.
+
+        rounds : of its pipeline where it decodes, see ``rounds_of``
+        """
         if self.limits.ranks > 1:
             return self.in_step(seconds)
         steps, new_tokens, stages = self.at, self.mix.new_prompt_tokens, self.limits.stages
@@ -133,8 +136,12 @@ class LaneSteps:
         size_variance = SIZE_WEIGHTS @ (added_s / np.maximum(mean_added_s, _TINY)) ** 2 - 1
         own_s = delay_s = prompts_s * new_tokens / all_tokens
         delaying = np.ones_like(own_s)
-        if stages > 1 and self.mix.decode_steps > 0:
-            plain_s, delay_s, delaying = self._in_rounds(alone, stage, plain_s, own_s)
+        if rounds is not None:
+            # Never quite hidden: a share of nothing would say nothing of what it is a share of.
+            delay_s = np.maximum(rounds[1], _LEAST_SHARE * own_s)
+            delay_s[0] = own_s[0]
+            plain_s = np.where(nodes > stages, rounds[0].mean(axis=0), plain_s)
+            delaying = np.where(own_s > 0, np.minimum(delay_s / np.maximum(own_s, _TINY), 1.0), 1.0)
         full_prompt_s = (stage.full_s + (self.limits.round_steps - 1) * stage.beside_s) * new_tokens / steps.room_tokens
         room_tokens, slots_used = self.limits.room_tokens(every), self.slots_used
         if self.limits.whole_prompts:
@@ -162,29 +169,6 @@ class LaneSteps:
             costs=prompt_costs(priced),
             nodes=nodes,
         )
-
-    def _in_rounds(
-        self, alone: PricedNodes, stage: PricedNodes, plain_s: Array, own_s: Array
-    ) -> tuple[Array, Array, Array]:
-        """Rounds of pipeline steps, priced through all stages and for one of them: one without prompts, which was
-        ``plain_s``, what a prompt of ``own_s`` delays [s], and the share of its own time that this is."""
-        from simulator.engine.lanes.pipeline import pipeline  # not needed without stages
-
-        nodes, stages, own, ahead = self.at.nodes, self.limits.stages, prompt_costs(alone), prompt_costs(stage)
-        rounds = pipeline(
-            mix=self.mix,
-            stages=stages,
-            sequences=nodes,
-            plain_s=(alone.plain_s, stage.plain_s),
-            tokens=own.tokens,
-            added_s=(own.together_s, ahead.together_s),
-            apart=self.at.apart,
-        )
-        # Never quite hidden: a share of nothing would say nothing of what it is a share of.
-        delay_s = np.maximum(rounds.delay_s(), _LEAST_SHARE * own_s)
-        delay_s[0] = own_s[0]
-        plain_s = np.where(nodes > stages, rounds.plain_s().mean(axis=0), plain_s)
-        return plain_s, delay_s, np.where(own_s > 0, np.minimum(delay_s / np.maximum(own_s, _TINY), 1.0), 1.0)
 
     def in_step(self, seconds: Array) -> LoadCurve:
         """The curve of one rank that steps with others; ``seconds`` [2, cases]: of a step, and its shared part [s]."""
@@ -239,7 +223,7 @@ def lane_steps(mix: RequestMix, *, limits: LaneLimits) -> LaneSteps:
     share = decoding_share(mix, limits=limits, batched_tokens=limits.batched_tokens, steps_ahead=limits.steps_ahead)
     decoding = float(places if limit is SlotLimit.TOKEN_BUDGET else places * share)
     slots = ceil(decoding)
-    nodes = _nodes(slots) if mix.decode_steps > 0 else np.zeros(1)
+    nodes = priced_nodes(slots) if mix.decode_steps > 0 else np.zeros(1)
     guessed = (limits.round_steps * limits.sequence_tokens - 1) * nodes / limits.stages
     batched_tokens = limits.round_steps * limits.batched_tokens - guessed
     if limits.whole_prompts:
@@ -263,10 +247,35 @@ def lane_steps(mix: RequestMix, *, limits: LaneLimits) -> LaneSteps:
     )
 
 
+def load_curves(priced: Sequence[tuple[LaneSteps, Array]]) -> list[LoadCurve]:
+    """Load curves of lanes from the times of their steps [s]; pipelines go through their rounds side by side."""
+    piped = [
+        place
+        for place, (lane, _) in enumerate(priced)
+        if lane.limits.stages > 1 and lane.limits.ranks == 1 and lane.mix.decode_steps > 0
+    ]
+    rounds = dict(zip(piped, _rounds([priced[place] for place in piped]), strict=True)) if piped else {}
+    return [lane.curve(seconds, rounds=rounds.get(place)) for place, (lane, seconds) in enumerate(priced)]
+
+
+def _rounds(priced: Sequence[tuple[LaneSteps, Array]]) -> list[tuple[Array, Array]]:
+    """``rounds_of`` pipelines whose steps are priced through all stages, and for one of them."""
+    from simulator.engine.lanes.pipeline import pipeline, rounds_of  # not needed without stages
+
+    steps = [[lane.at.priced(each) for each in seconds] for lane, seconds in priced]
+    return rounds_of(
+        [
+            pipeline(lane.mix, *of, *map(prompt_costs, of), stages=lane.limits.stages)
+            for (lane, _), of in zip(priced, steps, strict=True)
+        ]
+    )
+
+
 def load_curve(step_times: StepTimes, *, mix: RequestMix, limits: LaneLimits) -> LoadCurve:
     """Price a lane's steps for every batch size in one call of ``step_times``."""
     steps = lane_steps(mix, limits=limits)
-    return steps.curve(step_times(steps.at.step))
+    (found,) = load_curves([(steps, step_times(steps.at.step))])
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,34 +370,31 @@ class Lanes:
 
 def _per_sequence(arrays: Sequence[Array]) -> PerSequence:
     values = padded(arrays)
-    rises = np.zeros_like(values)
+    rises = np.empty_like(values)
     np.subtract(values[:, 1:], values[:, :-1], out=rises[:, :-1])
+    rises[:, -1] = 0.0
     return PerSequence(values=values, rises=rises)
+
+
+_OF_LIMITS = ("batched_tokens", "sequence_tokens", "kv_tokens", "request_s", "prompt_token_s")
+_OF_CURVES = tuple(item.name for item in fields(Lanes) if item.type == "PerSequence")
 
 
 def stack(curves: Sequence[LoadCurve]) -> Lanes:
     """Lanes that serve the same requests, side by side; all of them have slots, or none has."""
     mix, limits = curves[0].mix, [curve.limits for curve in curves]
+    of_limits: Any = {name: np.array([getattr(limit, name) for limit in limits]) for name in _OF_LIMITS}
+    of_curves: Any = {name: _per_sequence([getattr(curve, name) for curve in curves]) for name in _OF_CURVES}
     return Lanes(
         mix=mix,
         slots=np.array([curve.slots for curve in curves], dtype=np.intp),
-        batched_tokens=np.array([limit.batched_tokens for limit in limits]),
-        sequence_tokens=np.array([limit.sequence_tokens for limit in limits]),
-        kv_tokens=np.array([limit.kv_tokens for limit in limits]),
         held_tokens=np.array([held_tokens(mix, limits=limit) for limit in limits]),
-        request_s=np.array([limit.request_s for limit in limits]),
-        prompt_token_s=np.array([limit.prompt_token_s for limit in limits]),
         prompts_apart=np.array([limit.prompts_apart and mix.decode_steps > 0 and limit.ranks == 1 for limit in limits]),
         whole_tokens=np.array([limit.whole_prompts * limit.round_steps * limit.batched_tokens for limit in limits]),
         stages=np.array([float(limit.stages) for limit in limits]),
         ranks=np.array([float(limit.ranks) for limit in limits]),
-        decode_s=_per_sequence([curve.decode_s for curve in curves]),
-        prefill_s=_per_sequence([curve.prefill_s for curve in curves]),
-        delaying=_per_sequence([curve.delaying for curve in curves]),
-        prompt_step_tokens=_per_sequence([curve.prompt_step_tokens for curve in curves]),
-        size_variance=_per_sequence([curve.size_variance for curve in curves]),
-        room_tokens=_per_sequence([curve.room_tokens for curve in curves]),
-        full_prompt_s=_per_sequence([curve.full_prompt_s for curve in curves]),
         slots_used=np.array([curve.slots_used for curve in curves]),
         costs=stack_costs([curve.costs for curve in curves]),
+        **of_limits,
+        **of_curves,
     )

@@ -242,7 +242,7 @@ def _chain(rows: LaneRows) -> _Chain:
     deaths = sequences * left_for_decode / (mix.decode_steps * lanes.decode_s.values[of, 1:])
     logs, changes = np.zeros((2, len(rates_per_s), len(sequences) + 1))
     np.cumsum(np.log(rates_per_s[:, None] / deaths), axis=1, out=logs[:, 1:])
-    np.log1p(deaths / rates_per_s[:, None], out=changes[:, 1:])
+    np.log(1 + deaths / rates_per_s[:, None], out=changes[:, 1:])
     return _Chain(deaths=deaths, changes=changes, logs=logs + changes)  # weights of Poisson noise, times the changes
 
 

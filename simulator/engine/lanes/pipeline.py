@@ -7,8 +7,11 @@ arrives meanwhile is in the next one. Steps that are longer than others are join
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -22,26 +25,28 @@ _MEMORY = 1 / 16
 _TINY = float(np.finfo(np.float64).tiny)
 _SELDOM = 1 / (_RUNS * _ROUNDS)
 """Arrivals a step that so few draws tell nothing of."""
+_OF_BATCHES = ("sequences", "times_s", "times_rise_s", "tokens", "bases_s", "rises_s")
+"""Fields of ``PipelineRounds`` whose last axis are its batches."""
 
 
 @lru_cache(maxsize=16)
 def _draws(steps: int) -> tuple[Array, Array]:
-    """Numbers in (0, 1) and standard normal deviates, evenly spread, in random order [steps, _RUNS, 1]."""
+    """Exponential and standard normal deviates, evenly spread, in random order [steps, _RUNS, 1]."""
     order = np.random.default_rng(0)
     even = (np.arange(steps * _RUNS) + 1 / 2) / (steps * _RUNS)
     normal = np.array([NormalDist().inv_cdf(float(value)) for value in even])
     mixed, deviates = (order.permutation(each).reshape(steps, _RUNS, 1) for each in (even, normal))
-    return mixed, deviates
+    return -np.log1p(-mixed), deviates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRounds:
     """Steps of a pipeline at several batches; times are a step's through all stages, and of one stage for it [s].
 
-    sequences : that decode in ``stages`` steps; times_s : at shares of them, from none to all [shares, batches, 2], and
+    sequences : that decode in ``stages`` steps; times_s : at shares of them, from none to all [2, shares, batches], and
     ``times_rise_s`` from each to the next; tokens : of a step's prompts, from none to as many as it takes [points,
-    batches], with ``pieces`` between them; rises_s : what each token of a piece adds, or takes of a step of its own
-    where prompts are ``apart`` [pieces, batches, 2]
+    batches]; bases_s, rises_s : what prompts add up to each point but the last, and each token from there, or take of a
+    step of their own where they are ``apart`` [2, points - 1, batches]
     """
 
     mix: RequestMix
@@ -50,7 +55,7 @@ class PipelineRounds:
     times_s: Array
     times_rise_s: Array
     tokens: Array
-    pieces: Array
+    bases_s: Array
     rises_s: Array
     apart: bool
 
@@ -71,10 +76,10 @@ class PipelineRounds:
         usual_s, gaps_s = plain_s, np.tile(plain_s / stages, (stages, 1, 1))
         share = np.full((stages, *runs), 1 / stages)
         waiting, brought, counted_s, decoding = (np.zeros(runs) for _ in range(2 + 2))
-        for step, (evenly, normal) in enumerate(zip(*_draws(_ROUNDS * stages), strict=True)):
+        for step, (first, normal) in enumerate(zip(*_draws(_ROUNDS * stages), strict=True)):
             own = step % stages
             part = np.minimum(gaps_s[own] / usual_s, 1.0)
-            waiting = waiting + self._coming(part, evenly=evenly, normal=normal)
+            self._let_in(waiting, part, first=first, normal=normal)
             taken = np.minimum(waiting, self.tokens[-1])
             waiting = waiting - taken
             alone_s, stage_s = self._step_s(np.maximum(share[own] + noise[own], 0.0), taken)
@@ -108,41 +113,57 @@ class PipelineRounds:
         plain_s: Array = np.maximum(np.max(alone_s, axis=0), np.sum(stage_s, axis=0))
         return plain_s
 
-    def _coming(self, part: Array, *, evenly: Array, normal: Array) -> Array:
-        """Tokens of the prompts that come in a part of a round, as many as sequences end: Poisson arrivals, of which
-        what some bring is log-normal."""
-        arrivals = np.maximum(self.sequences * part / self.mix.decode_steps, _TINY)
-        some = np.maximum(-np.expm1(-arrivals), _TINY)
+    def _let_in(self, waiting: Array, part: Array, *, first: Array, normal: Array) -> None:
+        """Add to ``waiting`` the tokens of prompts that come in a part of a round, as many as sequences end: Poisson
+        arrivals, of which what some bring is log-normal. ``first`` is how many are expected before the first comes."""
+        expected = self.sequences * part / self.mix.decode_steps
+        come = np.flatnonzero(expected > first)
+        arrivals = expected.take(come)
+        some = -np.expm1(-arrivals)
         variance = np.maximum(np.log((1 + self.mix.isl.cv**2 + arrivals) * some / arrivals), 0.0)
-        size = np.exp(np.sqrt(variance) * normal - variance / 2)
-        return np.where(evenly < some, self.mix.new_prompt_tokens * arrivals / some * size, 0.0)
+        size = np.exp(np.sqrt(variance) * normal.take(come // len(self.sequences)) - variance / 2)
+        waiting.ravel()[come] += self.mix.new_prompt_tokens * arrivals / some * size
 
     def _step_s(self, share: Array, tokens: Array) -> tuple[Array, Array]:
         """A step with a share of all sequences and so many tokens of prompts: alone, and of one stage [s]."""
-        place = share * (len(self.times_s) - 1)
-        low = np.minimum(place.astype(np.intp), len(self.times_s) - 2)
-        at, between = low * share.shape[1] + np.arange(share.shape[1]), (place - low)[:, :, None]
-        times_s, rises_s = (each.reshape(-1, 2).take(at, axis=0) for each in (self.times_s, self.times_rise_s))
-        step_s = times_s + between * rises_s
-        if self.apart:
-            step_s = step_s * (tokens == 0)[:, :, None]
-        held = np.minimum(np.maximum(tokens[:, None] - self.tokens[:-1], 0.0), self.pieces)
-        step_s += np.einsum("rpb,pbk->rbk", held, self.rises_s)
-        return step_s[..., 0], step_s[..., 1]
+        batches, shares = len(self.sequences), self.times_s.shape[1] - 1
+        place = share * shares
+        low = np.minimum(place.astype(np.intp), shares - 1)
+        at, between = low * batches + np.arange(batches), place - low
+        alone_s, stage_s = (
+            known.take(at) + between * rise.take(at)
+            for known, rise in zip(self.times_s, self.times_rise_s, strict=True)
+        )
+        busy = np.flatnonzero(tokens)
+        taken, batch = tokens.take(busy), busy % batches
+        piece = (self.tokens[1:-1].take(batch, axis=1) <= taken).sum(axis=0) * batches + batch
+        beyond = taken - self.tokens.take(piece)
+        for step_s, base, rise in zip((alone_s.ravel(), stage_s.ravel()), self.bases_s, self.rises_s, strict=True):
+            added_s = base.take(piece) + rise.take(piece) * beyond
+            step_s[busy] = added_s if self.apart else step_s.take(busy) + added_s
+        return alone_s, stage_s
 
 
-def pipeline(
-    *,
-    mix: RequestMix,
-    stages: int,
-    sequences: Array,
-    plain_s: tuple[Array, Array],
-    tokens: Array,
-    added_s: tuple[Array, Array],
-    apart: bool,
-) -> PipelineRounds:
-    """The pipeline of steps that were priced with a share of the sequences each; times are pairs: through all stages,
-    and until a stage takes the next step. Beyond the largest batch they grow as before."""
+def rounds_of(pipelines: Sequence[PipelineRounds]) -> list[tuple[Array, Array]]:
+    """``plain_s`` and ``delay_s`` of each: those of as many stages go through their rounds side by side."""
+    alike: dict[tuple[RequestMix, int, bool], list[int]] = {}
+    for place, item in enumerate(pipelines):
+        alike.setdefault((item.mix, item.stages, item.apart), []).append(place)
+    found: dict[int, tuple[Array, Array]] = {}
+    for places in alike.values():
+        same = [pipelines[place] for place in places]
+        joined: Any = {name: np.concatenate([getattr(item, name) for item in same], axis=-1) for name in _OF_BATCHES}
+        together = replace(same[0], **joined)
+        ends = np.cumsum([len(item.sequences) for item in same])[:-1]
+        plain_s, delay_s = np.split(together.plain_s(), ends, axis=1), np.split(together.delay_s(), ends)
+        found.update(zip(places, zip(plain_s, delay_s, strict=True), strict=True))
+    return [found[place] for place in range(len(pipelines))]
+
+
+def pipeline(mix: RequestMix, alone: Any, stage: Any, own: Any, ahead: Any, *, stages: int) -> PipelineRounds:
+    """The pipeline of a lane's steps: their ``PricedNodes`` through all stages and until a stage takes the next step,
+    and the ``PromptCosts`` of either. Beyond the largest batch they grow as before."""
+    sequences, tokens = alone.steps.nodes, own.tokens
     together = np.maximum(sequences / stages, 1.0)
     shares = 2 * stages
     held = np.arange(shares + 1)[:, None] / shares * sequences
@@ -152,17 +173,19 @@ def pipeline(
         found: Array = np.interp(held, together, values) + more * np.maximum(held - together[-1], 0.0)
         return found
 
-    pieces, times_s = np.diff(tokens, axis=0), np.stack(tuple(map(at, plain_s)), axis=-1)
+    times_s, pieces = np.stack((at(alone.plain_s), at(stage.plain_s))), np.diff(tokens, axis=0)
+    rises_s = np.diff(np.stack((own.together_s, ahead.together_s)), axis=1) / np.maximum(pieces, 1.0)
+    up_to_s = np.cumsum(rises_s * pieces, axis=1)
     return PipelineRounds(
         mix=mix,
         stages=stages,
         sequences=sequences,
         times_s=times_s,
-        times_rise_s=np.diff(times_s, axis=0),
+        times_rise_s=np.diff(times_s, axis=1),
         tokens=tokens,
-        pieces=pieces,
-        rises_s=np.diff(np.stack(added_s, axis=-1), axis=0) / np.maximum(pieces, 1.0)[:, :, None],
-        apart=apart,
+        bases_s=np.concatenate((np.zeros_like(up_to_s[:, :1]), up_to_s[:, :-1]), axis=1),
+        rises_s=rises_s,
+        apart=alone.steps.apart,
     )
 
 
@@ -175,17 +198,16 @@ def prompt_delays(mix: RequestMix, *, stages: int, sequences: Array, room: Array
     """
     shape, held, own = own_s.shape, stages * sequences.ravel(), own_s.ravel()
     tokens = np.stack((np.zeros_like(held), room.ravel()))
-    each = np.array([1.0, 1 / stages])
-    times_s = np.broadcast_to(each, (2, len(held), 2))
+    each, nothing = np.array([1.0, 1 / stages])[:, None, None], np.zeros((2, 1, len(held)))
     rounds = PipelineRounds(
         mix=mix,
         stages=stages,
         sequences=held,
-        times_s=times_s,
-        times_rise_s=np.zeros((1, len(held), 2)),
+        times_s=each + np.zeros((2, 2, len(held))),
+        times_rise_s=nothing,
         tokens=tokens,
-        pieces=np.diff(tokens, axis=0),
-        rises_s=(own / mix.new_prompt_tokens)[:, None] * each + np.zeros((1, 1, 1)),
+        bases_s=nothing,
+        rises_s=own / mix.new_prompt_tokens * each,
         apart=apart,
     )
     # Who comes to a lane where hardly anybody does delays all others by all of its time.

@@ -13,10 +13,9 @@ from typing import Literal
 import numpy as np
 
 from simulator.engine.lanes.limits import LaneLimits, SlotLimit, lane_limits
-from simulator.engine.lanes.load_curve import LoadCurve, lane_step_s, lane_steps, lanes, load_curve
+from simulator.engine.lanes.load_curve import LaneSteps, lane_step_s, lane_steps, lanes
 from simulator.engine.lanes.pricing import Places
 from simulator.engine.lanes.steady_state import SteadyState, rows_of
-from simulator.operators.work import StepShape
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, kept_bytes, token_cache_bytes
 from simulator.phases.step import StepEstimate, estimate_steps
@@ -162,40 +161,36 @@ def bounded_limits(deployment: Deployment, memory: MemoryPlan, *, mix: RequestMi
     return replace(limits, kv_tokens=limits.kv_tokens / kept_share(deployment, mix=mix))
 
 
-def replica_curve(deployment: Deployment, *, memory: MemoryPlan, mix: RequestMix) -> tuple[LoadCurve, KnownSteps]:
-    """Load curve of one lane, steps per token at the pace of speculation's rounds, and what is known of its steps."""
-    # Needs the methods of speculation, which a plan without any does not import.
-    from simulator.phases.draft_cost import per_token_step
-
-    estimates: list[StepEstimate] = []
-
-    def seconds(estimate: StepEstimate) -> Array:
-        estimates.append(estimate)
-        return lane_step_s(estimate)
-
-    def step_times(step: StepShape) -> Array:
-        return per_token_step(deployment, step, seconds=seconds)
-
-    curve = load_curve(step_times, mix=mix, limits=bounded_limits(deployment, memory, mix=mix))
-    # Speculation prices the verify steps alone first, then with the prompts that ride along.
-    known = KnownSteps.of(estimates[0 if deployment.speculation is None else 1])
-    return curve, known
-
-
-def replica_curves(
+def priced_lanes(
     replicas: Sequence[tuple[Deployment, MemoryPlan]], *, mix: RequestMix
-) -> list[tuple[LoadCurve, KnownSteps]]:
-    """``replica_curve`` of several replicas: one call prices those that share kernels, and do not speculate."""
-    steps = [lane_steps(mix, limits=bounded_limits(deployment, memory, mix=mix)) for deployment, memory in replicas]
-    plain = [index for index, (deployment, _) in enumerate(replicas) if deployment.speculation is None]
-    estimates = iter(estimate_steps([(replicas[index][0], steps[index].at.step) for index in plain]))
-    found: list[tuple[LoadCurve, KnownSteps]] = []
-    for (deployment, memory), lane in zip(replicas, steps, strict=True):
-        if deployment.speculation is not None:
-            found.append(replica_curve(deployment, memory=memory, mix=mix))
+) -> list[tuple[LaneSteps, Array, KnownSteps]]:
+    """A lane of each replica with the times of its steps [s], per token at the pace of speculation's rounds, and what
+    is known of them: one call prices the replicas that share kernels, and do not speculate."""
+    asked = [
+        (deployment, lane_steps(mix, limits=bounded_limits(deployment, memory, mix=mix)))
+        for deployment, memory in replicas
+    ]
+    together = iter(
+        estimate_steps([(deployment, lane.at.step) for deployment, lane in asked if deployment.speculation is None])
+    )
+    found: list[tuple[LaneSteps, Array, KnownSteps]] = []
+    for deployment, lane in asked:
+        if deployment.speculation is None:
+            estimate = next(together)
+            found.append((lane, lane_step_s(estimate), KnownSteps.of(estimate)))
             continue
-        estimate = next(estimates)
-        found.append((lane.curve(lane_step_s(estimate)), KnownSteps.of(estimate)))
+        # Needs the methods of speculation, which a plan without any does not import.
+        from simulator.phases.draft_cost import per_token_step
+
+        estimates: list[StepEstimate] = []
+
+        def seconds(estimate: StepEstimate, into: list[StepEstimate] = estimates) -> Array:
+            into.append(estimate)
+            return lane_step_s(estimate)
+
+        step_s = per_token_step(deployment, lane.at.step, seconds=seconds)
+        # Speculation prices the verify steps alone first, then with the prompts that ride along.
+        found.append((lane, step_s, KnownSteps.of(estimates[1])))
     return found
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import Saturation, lane_step_s, lane_steps, lanes, saturation
+from simulator.engine.lanes.load_curve import Saturation, lane_step_s, lane_steps, lanes, load_curves, saturation
 from simulator.engine.lanes.steady_state import SteadyState
 from simulator.engine.pools import Pool, slower_network, transfer_link
 from simulator.errors import RoofcastError
@@ -165,7 +165,7 @@ def _drafted_prompts(found: Prepared) -> Prepared:
     shape = steps.at.step
     plain = estimate_step(without_speculation(deployment), shape)
     prompts = replace(shape, decode_sequences=np.zeros_like(shape.decode_sequences))
-    curve = steps.curve(lane_step_s(plain) + prompt_draft_s(deployment, prompts))
+    (curve,) = load_curves([(steps, lane_step_s(plain) + prompt_draft_s(deployment, prompts))])
     return replace(found, curve=curve, steps=KnownSteps.of(plain))
 
 

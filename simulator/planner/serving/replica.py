@@ -10,7 +10,7 @@ from math import exp
 import numpy as np
 
 from simulator.engine.lanes.limits import SlotLimit, kv_tokens_for_one, slots_of
-from simulator.engine.lanes.load_curve import LoadCurve, Saturation, lanes
+from simulator.engine.lanes.load_curve import LaneSteps, LoadCurve, Saturation, lanes, load_curves
 from simulator.engine.lanes.steady_state import SteadyState
 from simulator.errors import Option, RoofcastError
 from simulator.kernels.timing import Provenance
@@ -19,13 +19,13 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import PROVENANCE_SHARE
 from simulator.planner.records import Candidate, Rejection, refused, reject
-from simulator.planner.serving.capacity import Capacity, KnownSteps, Latencies, Missed, Replica, Role, replica_curves
+from simulator.planner.serving.capacity import Capacity, KnownSteps, Latencies, Missed, Replica, Role, priced_lanes
 from simulator.records import dataclass
 from simulator.specs.base import Note
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.question.plan_values import LatencyMetric, ObjectiveSpec
 from simulator.specs.question.techniques import SpeculationSpec
-from simulator.traffic.lengths import RequestMix
+from simulator.traffic.lengths import Array, RequestMix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ def prepare(
     candidate: Candidate, *, model: ModelSpec, mix: RequestMix, policy: LoadPolicy, prefill_pool: bool = False
 ) -> Prepared | Rejection:
     """Deploy a candidate and price its steps, or say why it cannot hold one request."""
-    (found,) = _prepared((candidate,), model=model, mix=mix, policy=policy, prefill_pool=prefill_pool)
+    (found,) = prepare_all((candidate,), model=model, mix=mix, policy=policy, prefill_pool=prefill_pool)
     return found
 
 
@@ -129,29 +129,36 @@ def prepare_all(
     tried: Sequence[Candidate], *, model: ModelSpec, mix: RequestMix, policy: LoadPolicy, prefill_pool: bool = False
 ) -> list[Prepared | Rejection]:
     """``prepare`` of several candidates: the steps of those on one platform are priced together."""
-    found: list[Prepared | Rejection] = []
+    found: list[_Stepped | Rejection] = []
     for _, same in groupby(tried, key=lambda candidate: id(candidate.platform.hardware)):
-        found += _prepared(tuple(same), model=model, mix=mix, policy=policy, prefill_pool=prefill_pool)
-    return found
+        found += _priced(tuple(same), model=model, mix=mix, policy=policy, prefill_pool=prefill_pool)
+    curves = iter(load_curves([item[2:4] for item in found if not isinstance(item, Rejection)]))
+    return [
+        item if isinstance(item, Rejection) else _with_slots(candidate, item, next(curves))
+        for candidate, item in zip(tried, found, strict=True)
+    ]
 
 
-def _prepared(
-    tried: tuple[Candidate, ...], *, model: ModelSpec, mix: RequestMix, policy: LoadPolicy, prefill_pool: bool = False
-) -> list[Prepared | Rejection]:
+_Stepped = tuple[Deployment, MemoryPlan, LaneSteps, Array, KnownSteps]
+"""A deployment and its memory, the steps of a lane and the times of their cases [s], and what is known of these."""
+
+
+def _priced(
+    tried: tuple[Candidate, ...], *, model: ModelSpec, mix: RequestMix, policy: LoadPolicy, prefill_pool: bool
+) -> list[_Stepped | Rejection]:
     found = [_deployed(candidate, model=model, policy=policy, prefill_pool=prefill_pool) for candidate in tried]
     try:
-        curves = iter(replica_curves([item for item in found if not isinstance(item, Rejection)], mix=mix))
+        priced = iter(priced_lanes([item for item in found if not isinstance(item, Rejection)], mix=mix))
     except RoofcastError as error:
         if len(tried) == 1:
             return [refused(tried[0], error)]
         # Which of them has no price, each says alone.
         return [
-            prepare(candidate, model=model, mix=mix, policy=policy, prefill_pool=prefill_pool) for candidate in tried
+            item
+            for candidate in tried
+            for item in _priced((candidate,), model=model, mix=mix, policy=policy, prefill_pool=prefill_pool)
         ]
-    return [
-        item if isinstance(item, Rejection) else _with_slots(candidate, item, *next(curves))
-        for candidate, item in zip(tried, found, strict=True)
-    ]
+    return [item if isinstance(item, Rejection) else (*item, *next(priced)) for item in found]
 
 
 def deployed(candidate: Candidate, *, model: ModelSpec, policy: LoadPolicy, prefill_pool: bool = False) -> Deployment:
@@ -184,10 +191,8 @@ def _deployed(
     return memory_refusal(candidate, memory) or (deployment, memory)
 
 
-def _with_slots(
-    candidate: Candidate, found: tuple[Deployment, MemoryPlan], curve: LoadCurve, steps: KnownSteps
-) -> Prepared | Rejection:
-    deployment, memory = found
+def _with_slots(candidate: Candidate, found: _Stepped, curve: LoadCurve) -> Prepared | Rejection:
+    deployment, memory, _, _, steps = found
     refusal = slot_refusal(candidate, memory, curve=curve)
     return refusal or Prepared(candidate=candidate, deployment=deployment, memory=memory, curve=curve, steps=steps)
 

@@ -75,6 +75,8 @@ _SUFFIXES: tuple[tuple[str, CheckpointFormat], ...] = (
     (r"fp8-dynamic|fp8-static(-pertensor)?|fp8", _FP8),
     (r"(unsloth-)?bnb-4bit", _NF4),
 )
+_WORDS = ("gguf", "gptq", "awq", "int4", "int8", "w4a", "w8a", "smoothquant", "fp4", "fp8", "bnb")
+"""One of which each suffix holds: patterns are compiled for names that have one."""
 _EDITION = r"(-preview|-v\d+)?"
 """What publishers put behind the format when they quantize a model again."""
 
@@ -108,6 +110,8 @@ class NamedCheckpoint:
 def named_checkpoint(text: str) -> NamedCheckpoint | None:
     """A name that ends in a format, or None."""
     publisher, _, tail = plain_word(text).rpartition("/")
+    if not any(word in tail for word in _WORDS):
+        return None
     for pattern, found in _names():
         match = pattern.fullmatch(tail)
         if match is not None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from simulator.engine.lanes.limits import slots_of
 from simulator.engine.lanes.load_curve import lane_curve, lanes
 from simulator.engine.lanes.occupancy import carrying_prompts
-from simulator.engine.lanes.pipeline import PipelineRounds, pipeline
+from simulator.engine.lanes.pipeline import PipelineRounds, pipeline, rounds_of
 from simulator.engine.lanes.prompt_queue import side_by_side
 from simulator.phases.deployment import deploy
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -22,20 +24,28 @@ from tests.engine.lanes.test_steady_agreement import BARS
 PLAIN_S = 0.02
 
 
+def even_stages(
+    mix: RequestMix, *, stages: int, sequences: Array, step_s: Array, tokens: Array, added_s: Array
+) -> PipelineRounds:
+    """Stages that take equal parts of each step."""
+    steps = SimpleNamespace(nodes=sequences, apart=False)
+    alone, stage = (SimpleNamespace(steps=steps, plain_s=step_s / parts) for parts in (1, stages))
+    own, ahead = (SimpleNamespace(tokens=tokens, together_s=added_s / parts) for parts in (1, stages))
+    return pipeline(mix, alone, stage, own, ahead, stages=stages)
+
+
 def rounds(
     *, stages: int, prompt_s: float, decode_steps: int, sequences: Array, isl: float = 200.0, most: float = 1e6
 ) -> PipelineRounds:
     """Even stages, no host, steps that do not grow with their sequences."""
-    alone = np.full_like(sequences, PLAIN_S)
     tokens = np.array([0.0, most])[:, None] * np.ones_like(sequences)
-    return pipeline(
-        mix=RequestMix(isl=LengthDistribution(mean_tokens=isl), osl=LengthDistribution(mean_tokens=decode_steps + 1)),
+    return even_stages(
+        RequestMix(isl=LengthDistribution(mean_tokens=isl), osl=LengthDistribution(mean_tokens=decode_steps + 1)),
         stages=stages,
         sequences=sequences,
-        plain_s=(alone, alone / stages),
+        step_s=np.full_like(sequences, PLAIN_S),
         tokens=tokens,
-        added_s=(tokens * prompt_s / isl, tokens * prompt_s / isl / stages),
-        apart=False,
+        added_s=tokens * prompt_s / isl,
     )
 
 
@@ -126,15 +136,25 @@ def test_uneven_steps_hold_all_up_but_not_those_that_have_a_stage_each() -> None
     """A round lasts as long as its longest step: steps that grow with their sequences make it longer than even ones."""
     sequences = np.array([4.0, 40.0])
     step_s = np.array([0.01, 0.1])
-    found = pipeline(
-        mix=RequestMix(isl=LengthDistribution(mean_tokens=10.0), osl=LengthDistribution(mean_tokens=100.0)),
+    found = even_stages(
+        RequestMix(isl=LengthDistribution(mean_tokens=10.0), osl=LengthDistribution(mean_tokens=100.0)),
         stages=4,
         sequences=sequences,
-        plain_s=(step_s, step_s / 4),
+        step_s=step_s,
         tokens=np.array([[0.0, 0.0], [1e3, 1e3]]),
-        added_s=(np.zeros((2, 2)), np.zeros((2, 2))),
-        apart=False,
+        added_s=np.zeros((2, 2)),
     ).plain_s()
     assert found[:, 0] == pytest.approx(0.01)
     assert (found[:, 1] >= 0.1 - 1e-9).all()
     assert found[:, 1].mean() > 0.11
+
+
+def test_pipelines_side_by_side_go_through_the_rounds_that_each_goes_through_alone() -> None:
+    """Each used to be simulated by itself, which was most of a wide search."""
+    asked = [
+        rounds(stages=stages, prompt_s=prompt_s, decode_steps=steps, sequences=np.linspace(1.0, 300.0, places))
+        for stages, prompt_s, steps, places in ((2, 0.02, 50, 3), (4, 0.05, 50, 7), (2, 0.1, 50, 5), (2, 0.1, 9, 2))
+    ]
+    for alone, (plain_s, delay_s) in zip(asked, rounds_of(asked), strict=True):
+        assert (plain_s == alone.plain_s()).all()
+        assert (delay_s == alone.delay_s()).all()

@@ -94,7 +94,9 @@ def _kept(data: bytes, *, filename: str, over: str | None, folder: Folder) -> Ta
         name = keep_hardware_upload(data, filename=filename, folder=folder.path)
         return _profile(name, kind=HARDWARE, known=list_hardware())
     if lowered.endswith(".csv") and _KERNELS.search(text):
-        return _kernels(_keep_measured(data, filename=filename, folder=folder))
+        name = _keep_measured(data, filename=filename, folder=folder)
+        said = f"The kernels of an accelerator can now be fitted to {name}."
+        return TakenUpload(label=label(KERNELS, name), said=said)
     if lowered.endswith(".csv") and _QUOTES.search(text):
         return _prices(keep_prices_upload(data, filename=filename, folder=folder.path))
     if lowered.endswith(".json") and not _RECORD.search(text):
@@ -233,10 +235,6 @@ def _profile(name: str, *, kind: str, known: tuple[str, ...]) -> TakenUpload:
 
 def _prices(name: str) -> TakenUpload:
     return TakenUpload(label=label(PRICES, name), said=f"Every page can now count with the prices of {name}.")
-
-
-def _kernels(name: str) -> TakenUpload:
-    return TakenUpload(label=label(KERNELS, name), said=f"The kernels of an accelerator can now be fitted to {name}.")
 
 
 def _demand(name: str) -> TakenUpload:

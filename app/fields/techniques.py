@@ -112,10 +112,10 @@ def _adapters() -> dict[str, Any] | None:
     return {"method": method, "rank": rank, "count": count}
 
 
-def _share(label: str, *, key: str, help: str) -> float | None:
-    """A share below one; None for all."""
+def _share(label: str, field: str, *, key: str, help: str, also: tuple[str, ...] = ()) -> dict[str, Any] | None:
+    """A share below one as a technique's field; None for all."""
     value = widgets.share(label, key=key, low=0.1, high=_ALL, value=_ALL, step=0.05, help=help)
-    return None if value == _ALL else value
+    return None if value == _ALL else {field: value, **dict.fromkeys(also, True)}
 
 
 def structure_input(model: str, place: str = "") -> dict[str, Any] | None:
@@ -131,16 +131,6 @@ def structure_input(model: str, place: str = "") -> dict[str, Any] | None:
     return None if chosen == published else {"num_key_value_heads": int(chosen)}
 
 
-def _early_exit() -> dict[str, Any] | None:
-    share = _share("Layers that a token passes", key="exit", help=glossary.EARLY_EXIT)
-    return None if share is None else {"mean_fraction": share, "compacts": True}
-
-
-def _contextual() -> dict[str, Any] | None:
-    share = _share("Neurons that a token needs", key="neurons", help=glossary.CONTEXTUAL)
-    return None if share is None else {"mlp_fraction": share}
-
-
 def _weight_offload() -> dict[str, Any] | None:
     share = widgets.share(
         "Weights in host memory",
@@ -152,19 +142,6 @@ def _weight_offload() -> dict[str, Any] | None:
         help=glossary.WEIGHT_OFFLOAD,
     )
     return None if share == _NOTHING else {"fraction": share}
-
-
-def _fusion() -> bool | None:
-    separate = widgets.switch("Separate small kernels", key="separate", help=glossary.FUSION)
-    return False if separate else None
-
-
-def _sequence_parallel() -> bool | None:
-    return widgets.switch("Sequence parallelism", key="sequence", help=glossary.SEQUENCE) or None
-
-
-def _two_batch_overlap() -> bool | None:
-    return widgets.switch("Two-batch overlap", key="halves", help=glossary.HALVES) or None
 
 
 def technique_inputs(model: str) -> dict[str, Any]:
@@ -179,11 +156,15 @@ def technique_inputs(model: str) -> dict[str, Any]:
         "structure": structure_input(model),
         "kv_policy": _kv_policy(),
         "adapters": _adapters(),
-        "early_exit": _early_exit(),
-        "contextual_sparsity": _contextual(),
-        "fusion": _fusion(),
+        "early_exit": _share(
+            "Layers that a token passes", "mean_fraction", key="exit", help=glossary.EARLY_EXIT, also=("compacts",)
+        ),
+        "contextual_sparsity": _share(
+            "Neurons that a token needs", "mlp_fraction", key="neurons", help=glossary.CONTEXTUAL
+        ),
+        "fusion": False if widgets.switch("Separate small kernels", key="separate", help=glossary.FUSION) else None,
         "weight_offload": _weight_offload(),
-        "sequence_parallel": _sequence_parallel(),
-        "two_batch_overlap": _two_batch_overlap(),
+        "sequence_parallel": widgets.switch("Sequence parallelism", key="sequence", help=glossary.SEQUENCE) or None,
+        "two_batch_overlap": widgets.switch("Two-batch overlap", key="halves", help=glossary.HALVES) or None,
     }
     return {name: value for name, value in found.items() if value is not None}

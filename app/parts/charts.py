@@ -198,16 +198,19 @@ def chart(
     note: str = "",
     height: int = _HEIGHT,
     sideways: bool = False,
-    picked: Callable[[str], None] | None = None,
+    picked: Callable[[str], None] | str | None = None,
 ) -> None:
     """A chart with its message as heading and its origin below: badge, source, 80 % interval of what it shows, note.
 
-    picked : gets the label of a point that is clicked before the page runs again; without it nothing can be clicked
+    picked : gets the label of a point that is clicked before the page runs again, or is the key of the widget that is
+        set to it; without it nothing can be clicked
     """
 
     def chosen() -> None:
         name = _picked_name(key, sideways=sideways)
-        if name and picked is not None:
+        if name and isinstance(picked, str):
+            st.session_state[picked] = name
+        elif name and callable(picked):
             picked(name)
 
     turns.number_sent()

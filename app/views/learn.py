@@ -21,11 +21,6 @@ from simulator.reports.content.quantities import counted_text, percent_text
 _FIGURE, _STATEMENT = "figure", "what it is"
 
 
-def _pick(name: str) -> None:
-    """Explain the figure whose point was clicked."""
-    st.session_state[_FIGURE] = name
-
-
 def page() -> None:
     """The page."""
     views = {"Published figures": _published, "Topics": _topics}
@@ -74,7 +69,7 @@ def _published() -> None:
         detail=f"Mean {percent_text(summary['mean'])}; predicted now, by this version.",
     )
     described = published_chart(answer.figures)
-    charts.chart(described, key="published", provenance="measured", picked=_pick)
+    charts.chart(described, key="published", provenance="measured", picked=_FIGURE)
     rows = {row["name"]: row for row in answer.rows()}
     chosen = widgets.choice(
         "Figure", tuple(rows), key=_FIGURE, default=next(iter(rows)), help="Click a point, or choose here."

@@ -94,11 +94,6 @@ def _figures(answer: ServedAnswer, chances: Sequence[ObjectiveChance]) -> None:
     display.figures(shown, provenance=answer.document["provenance"])
 
 
-def _look_at(name: str) -> None:
-    """Offer the rate whose point was clicked."""
-    st.session_state[_LOOK] = name
-
-
 def _doors_of(sweep: LoadSweep, place: int) -> None:
     """The deployment under one of the swept loads, on the pages that ask about one."""
     point = sweep.points[place]
@@ -116,7 +111,7 @@ def _latency_over_load(answer: ServedAnswer, sweep: LoadSweep, rate: float, boun
         key="load",
         provenance=answer.document["provenance"],
         interval=f"{metric.upper()} p95 at this load {range_text(ends, seconds_text)}" if ends else "",
-        picked=_look_at,
+        picked=_LOOK,
     )
     names = tuple(rate_label(point.rate_per_s) for point in sweep.points)
     nearest = sweep.nearest(rate)

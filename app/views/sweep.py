@@ -86,11 +86,6 @@ def _pinned(axes: tuple[SweepAxis, SweepAxis], bounds_s: tuple[float, float]) ->
     return (f"pinned {compared_name(found[0].what_if)}", found) if found else None
 
 
-def _pick(label: str) -> None:
-    """Offer the point that was clicked."""
-    st.session_state[_POINT] = label
-
-
 def page() -> None:
     """The page."""
     scenario = None
@@ -147,7 +142,7 @@ def _answer(
         name, points = against
         st.caption(f"Against {name}: {sweep_headline(best_point(points, y), metric=y, axes=axes)}")
     described = sweep_chart(swept, x=x, y=y, axes=axes, bounds_s=bounds_s, against=against)
-    charts.chart(described, key="sweep_chart", provenance=known, picked=_pick, height=480)
+    charts.chart(described, key="sweep_chart", provenance=known, picked=_POINT, height=480)
     labels = {point_label(item.point, *axes): item for item in swept}
     first_label = next(iter(labels)) if best is None else point_label(best.point, *axes)
     chosen = widgets.choice(

@@ -234,17 +234,15 @@ def provider_kinds() -> tuple[ProviderKind, ...]:
     return tuple(kind for kind in get_args(ProviderKind) if kind != "index")
 
 
-def provider_names(prices: PriceProfile) -> tuple[str, ...]:
-    """Everybody who rents on the list, sorted."""
-    return tuple(sorted({offer.provider for offer in prices.offers if offer.kind != "purchase"}))
-
-
 def named_provider(prices: PriceProfile, text: str) -> str:
     """The kind of provider, or the provider of the list, that ``text`` means: its name in any case, or its beginning.
 
     Raises RoofcastError: nobody on the list is called so, or several are.
     """
-    wanted, names = text.strip().casefold(), provider_names(prices)
+    wanted, names = (
+        text.strip().casefold(),
+        sorted({item.provider for item in prices.offers if item.kind != "purchase"}),
+    )
     for name in (*provider_kinds(), *names):
         if name.casefold() == wanted:
             return name
@@ -306,9 +304,11 @@ def _market_price(held: Same[PriceProfile], hardware: str, rule: PriceRule) -> M
     middle = _listed(each, prices=prices)
     taken, offer, per_hour = _taken(found, each, middle, rule=rule)
     counted = [offer] if offer is not None else middle
+    # Without an offer of its own: that whose price is the median, or the two that it lies between.
+    central = middle[(len(middle) - 1) // 2 : len(middle) // 2 + 1] if offer is None else [offer]
     return MarketPrice(
         hardware=hardware,
-        terms=tuple(dict.fromkeys(item.kind for item in ([offer] if offer is not None else _middle(middle)))),
+        terms=tuple(dict.fromkeys(item.kind for item in central)),
         per_hour=per_hour,
         taken=taken,
         provider=f"median of {len(middle)} providers" if offer is None else offer.provider,
@@ -377,11 +377,6 @@ def _listed(offers: Sequence[OfferSpec], *, prices: PriceProfile) -> Sequence[Of
     count = _offers_of_each(Same(prices))
     listed = [offer for offer in offers if count[offer.provider] >= _LISTED_OFFERS]
     return listed if len(listed) >= _FEWEST_PROVIDERS else offers
-
-
-def _middle(offers: Sequence[OfferSpec]) -> Sequence[OfferSpec]:
-    """The offer whose price is the median, or the two that it lies between."""
-    return offers[(len(offers) - 1) // 2 : len(offers) // 2 + 1]
 
 
 def _taken(

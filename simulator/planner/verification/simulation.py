@@ -138,10 +138,6 @@ def refused(reason: str, *, steady: Latencies) -> Verification:
     return Verification(rate_per_s=steady.rate_per_s, steady=steady, reason=reason)
 
 
-def _count(steady: Latencies) -> int:
-    return int(min(max(COMPANY_TIMES * steady.mean_sequences, LEAST_REQUESTS), MOST_REQUESTS))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyCheck:
     """One replica, compiled once, and requests of the planned mix at random moments, drawn once for every rate."""
@@ -178,7 +174,8 @@ def steady_check(
     Raises RoofcastError for what the event simulation does not model.
     """
     served = ServedDeployment(deployment=deployment)
-    count, block = _count(busiest), deployment.engine.block_size_tokens
+    count = int(min(max(COMPANY_TIMES * busiest.mean_sequences, LEAST_REQUESTS), MOST_REQUESTS))
+    block = deployment.engine.block_size_tokens
     samples = tuple(
         requests_of_mix(mix, rate_per_s=busiest.rate_per_s, count=count, seed=seed, block_size_tokens=block)
         for seed in range(first_seed, first_seed + seeds)

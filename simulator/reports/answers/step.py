@@ -69,15 +69,11 @@ def _alike(rows: list[Json]) -> list[Json]:
     return list(found.values())
 
 
-def _operator_text(row: Json) -> str:
-    """``decode_attention``, of layers that see no more than so many ``decode_attention (128 keys)``."""
-    return row["operator"] if row["most_keys"] is None else f"{row['operator']} ({row['most_keys']:g} keys)"
-
-
 def _operator_cells(row: Json) -> tuple[str, ...]:
     floor = "-" if row["roofline_floor_s"] is None else number_text(row["roofline_floor_s"] / MICRO)
     amounts = (row["flops"] / GIGA, row["bytes"] / MEGA, row["seconds"] / MICRO)
-    return _operator_text(row), f"{row['count']:g}", *map(number_text, amounts), floor, row["bound"], row["provenance"]
+    name = row["operator"] if row["most_keys"] is None else f"{row['operator']} ({row['most_keys']:g} keys)"
+    return name, f"{row['count']:g}", *map(number_text, amounts), floor, row["bound"], row["provenance"]
 
 
 def _too_large(document: Json, step: OneStep) -> str:
@@ -236,8 +232,9 @@ def _sentence(pair: FormatCrossover) -> str:
 def _speculation_lines(speculation: str, comparison: FormatComparison, document: Json) -> list[str]:
     """Speedups over plain decoding, then up to which batch they are above one."""
     gains = {entry["format"]: entry["speculation"] for entry in document["formats"]}
+    speedups = [(gain["speedup"], gain["best_k"], gain["best_speedup"]) for gain in gains.values()]
     rows = [
-        (str(batch), *(_gain_cell(gain, place) for gain in gains.values()))
+        (str(batch), *(f"{plain[place]:.2f} ({k[place]}: {best[place]:.2f})" for plain, k, best in speedups))
         for place, batch in enumerate(document["batches"])
     ]
     tokens = next(iter(gains.values()))["tokens_per_step"]
@@ -250,10 +247,6 @@ def _speculation_lines(speculation: str, comparison: FormatComparison, document:
         "",
         *(_pays(row.format, row.speculation) for row in comparison.formats if row.speculation is not None),
     ]
-
-
-def _gain_cell(gain: Json, place: int) -> str:
-    return f"{gain['speedup'][place]:.2f} ({gain['best_k'][place]}: {gain['best_speedup'][place]:.2f})"
 
 
 def _pays(name: str, gain: SpeedupByBatch) -> str:

@@ -145,7 +145,9 @@ def roofline_chart(
         fastest = deployment.hardware.peak_flops_per_s[used[-1]]
         series.append(_cache_ceiling(deployment, low=low, peak_flops_per_s=fastest))
         series.extend(_unused_ceilings(deployment.hardware, used=used, high=high))
-    series += [_computing(phase, points, color=place) for place, (phase, points) in enumerate(phases)]
+    for place, (phase, points) in enumerate(phases):
+        at = [(point.arithmetic_intensity, point.flops_per_s / TERA, point_label(point)) for point in points]
+        series.append(marks(phase, at, color=place))
     return Chart(
         key="roofline",
         title=_title(phases),
@@ -212,14 +214,6 @@ def _operator_names(points: Sequence[RooflinePoint]) -> tuple[Annotation, ...]:
     )
 
 
-def _computing(phase: str, points: Sequence[RooflinePoint], *, color: int) -> Series:
-    at = [(point.arithmetic_intensity, point.flops_per_s / TERA, point_label(point)) for point in points]
-    return marks(phase, at, color=color)
-
-
 def _title(phases: Sequence[tuple[str, tuple[RooflinePoint, ...]]]) -> str:
-    sides = []
-    for phase, points in phases:
-        sides.append(f"{phase} reaches {percent_text(reached_share(points))}")
-    joined = ", ".join(sides)
+    joined = ", ".join(f"{phase} reaches {percent_text(reached_share(points))}" for phase, points in phases)
     return f"{joined[:1].upper()}{joined[1:]} of its roofline"

@@ -20,7 +20,7 @@ def handoff_notes(items: Sequence[LaunchSettings], fleet: Fleet, *, demand: Dema
     if not items:
         engine = fleet.replica.deployment.engine
         return (note("undescribed", {"engine": engine.name, "version": engine.version}),)
-    last = items[-1]
+    last, hits = items[-1], demand.mix.prefix_hit_fraction
     return (
         _release_note(last),
         *_checkpoint_notes(last),
@@ -32,7 +32,7 @@ def handoff_notes(items: Sequence[LaunchSettings], fleet: Fleet, *, demand: Dema
         *technique_notes(last),
         *_transfer_notes(fleet),
         *_cluster_notes(items),
-        *_routing_notes(items, demand),
+        *([note("routing", {"hits": percent_text(hits)})] if hits and len(items) == 1 else []),
         _benchmark_note(last, fleet, answers=demand.answers_per_request),
     )
 
@@ -170,11 +170,6 @@ def _cluster_notes(items: Sequence[LaunchSettings]) -> list[str]:
     elif any(item.servers > 1 for item in items):
         notes.append(note("spanning", {"servers": str(max(item.servers for item in items))}))
     return notes
-
-
-def _routing_notes(items: Sequence[LaunchSettings], demand: Demand) -> list[str]:
-    hits = demand.mix.prefix_hit_fraction
-    return [note("routing", {"hits": percent_text(hits)})] if hits and len(items) == 1 else []
 
 
 def _benchmark_note(item: LaunchSettings, fleet: Fleet, *, answers: int) -> str:

@@ -42,12 +42,6 @@ def _needed(growth: Growth) -> doc.Table:
     return doc.table("demand_bands", "Demand and what it needs", f"From: | {' | '.join(titles)}", rows)
 
 
-def _bridge(growth: Growth) -> str:
-    if not growth.bridge_devices:
-        return ""
-    return f" Nothing ordered at the start arrives before {growth.bridge_until}: rent up to {growth.bridge_devices}."
-
-
 def _steps(growth: Growth) -> doc.Table:
     rows = [
         (
@@ -63,7 +57,11 @@ def _steps(growth: Growth) -> doc.Table:
     there = f" {growth.in_stock:,} exist and serve first." if growth.in_stock else ""
     if growth.beside_per_s:
         there += f" The other fleets go on with {growth.beside_per_s:,.3g} requests/s: rates here are those beyond it."
-    return doc.table("capacity_steps", "Capacity steps", heads, rows, note=f"{note}{there}{carried}{_bridge(growth)}")
+    if growth.bridge_devices:
+        carried += (
+            f" Nothing ordered at the start arrives before {growth.bridge_until}: rent up to {growth.bridge_devices}."
+        )
+    return doc.table("capacity_steps", "Capacity steps", heads, rows, note=f"{note}{there}{carried}")
 
 
 def rent_text(growth: Growth, currency: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet, FleetPool
-from simulator.planner.serving.capacity import Replica
 from simulator.planner.studies.measured_rate import MeasuredObjective, MeasuredRate
 from simulator.reports.charts.roofline import roofline_chart
 from simulator.reports.content import document as doc
@@ -15,11 +14,6 @@ from simulator.reports.studies import Studies, of_each
 from simulator.reports.words.derivation import derivation, detail_text, resource_text
 from simulator.reports.words.fields import flag_of
 from simulator.units import plain_text
-
-
-def _rounded(peak_per_s: float, replica: Replica) -> str:
-    needed = f"{replica.needed_for(peak_per_s):,.2f}"
-    return f"{plain_text(peak_per_s)} / {plain_text(replica.capacity_per_s)} = {needed}, rounded up"
 
 
 def _whole_servers(fleet: Fleet) -> str:
@@ -40,6 +34,8 @@ def _replica_steps(studies: Studies, pool: FleetPool) -> tuple[_Step, ...]:
     """From the rate that saturates a replica to the replicas of its pool."""
     peak_per_s, known = studies.plan.demand.planned_rate_per_s, doc.known_as(studies.plan.best.provenance)
     replica, name = pool.replica, f"{pool.role} replica".strip()
+    needed = f"{replica.needed_for(peak_per_s):,.2f}"
+    quotient = f"{plain_text(peak_per_s)} / {plain_text(replica.capacity_per_s)} = {needed}"
     saturating, planned = (
         doc.number(rate_per_s, served_unit(studies.plan.demand), origin=known)
         for rate_per_s in (replica.saturation_per_s, replica.capacity_per_s)
@@ -48,7 +44,7 @@ def _replica_steps(studies: Studies, pool: FleetPool) -> tuple[_Step, ...]:
         (f"rate that saturates a {name}", saturating, "steady state of batching"),
         ("share of it that is planned", doc.number(100 * replica.utilization, "%", digits=0), detail_text(pool.limit)),
         (f"planned rate of a {name}", planned, "product of the two"),
-        (f"{name}s for the peak", doc.count(pool.replicas), _rounded(peak_per_s, replica)),
+        (f"{name}s for the peak", doc.count(pool.replicas), f"{quotient}, rounded up"),
         (f"spare {name}s", doc.count(pool.spares), "for failure and maintenance"),
         (f"devices of a {name}", doc.count(replica.devices), pool.label),
     )

@@ -62,11 +62,6 @@ def _searched(capacity: CapacityResult) -> tuple[str, str]:
     return setup, f"Steady state estimates {capacity.steady_state_rate_per_s:.4g}/s, and saturation at {limit}."
 
 
-def _prompts_text(capacity: CapacityResult) -> str:
-    answers = capacity.answers_per_request
-    return "" if answers == 1 else f" = {capacity.prompts_per_s:.4g} prompts/s of {answers} answers"
-
-
 def _range_text(ends: tuple[float, float] | None) -> str:
     return "-" if ends is None else f"{ends[0]:.4g} to {ends[1]:.4g}/s"
 
@@ -74,8 +69,10 @@ def _range_text(ends: tuple[float, float] | None) -> str:
 def capacity_text(capacity: CapacityResult, *, listed: bool) -> str:
     """The answer for people: the rate, what binds it, the points visited. listed : with its assumptions"""
     setup, steady = _searched(capacity)
+    answers = capacity.answers_per_request
+    prompts = "" if answers == 1 else f" = {capacity.prompts_per_s:.4g} prompts/s of {answers} answers"
     parts = [
-        f"{capacity.rate_per_s:.4g} requests/s{_prompts_text(capacity)}: {setup}",
+        f"{capacity.rate_per_s:.4g} requests/s{prompts}: {setup}",
         _binding(capacity),
         "",
         text_table(*points_cells(capacity)),

@@ -259,11 +259,6 @@ def _qualities(comparison: Comparison) -> list[str]:
     return lines
 
 
-def _prices(comparison: Comparison) -> str:
-    offers = dict.fromkeys(outcome.answered.cost.offer for outcome in (comparison.base, comparison.final))
-    return f"Price: {'; then '.join(offers)}"
-
-
 def _alone(comparison: Comparison) -> str:
     rows: Sequence[tuple[str, ...]] = [
         (step.change.text, *_differences(step.alone, comparison.base))
@@ -337,8 +332,9 @@ class ComparisonAnswer(Answer):
         lines += ["", _intervals(comparison), "", *_qualities(comparison)]
         if self.printed:
             lines += ["Speedups as published, in set-ups of their own", *(f"  {line}" for line in self.printed)]
-        lines.append(_prices(comparison))
-        for name, outcome in (("base", comparison.base), ("result", comparison.final)):
+        both = (("base", comparison.base), ("result", comparison.final))
+        lines.append(f"Price: {'; then '.join(dict.fromkeys(outcome.answered.cost.offer for _, outcome in both))}")
+        for name, outcome in both:
             lines += [f"note, {name}: {text}" for text in note_texts(outcome.answered.result.notes)]
         return "\n".join(lines) + "\n"
 

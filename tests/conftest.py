@@ -30,6 +30,12 @@ settings.load_profile("build" if os.environ.get("CI") else "machine")
 
 _ORACLES = "tests/oracles/"
 """torch and transformers take as long to load as most folders to run."""
+_TORCH = (
+    *("tests/validation/test_measure.py", "tests/validation/test_measure_engines.py"),
+    *("tests/validation/test_measure_restarts.py", "tests/validation/test_measure_whole.py"),
+    "tests/validation/test_vllm_loops.py",
+)
+"""Files that load torch as well: what measures kernels on a device."""
 _TOGETHER = (_ORACLES, "tests/structure/")
 """Folders whose files one process runs: they share what is loaded, or the trees of all sources."""
 _SIMULATING = (
@@ -78,8 +84,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Processes that run no oracles need not load what they compare with."""
-    return True if collection_path.match("tests/oracles") and "not oracle" in config.option.markexpr else None
+    """Processes that run no oracles need not load torch and transformers."""
+    needs = collection_path.match("tests/oracles") or any(map(collection_path.match, _TORCH))
+    return True if needs and "not oracle" in config.option.markexpr else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -98,8 +98,8 @@ def test_a_gap_in_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("--budget", "1"), 3, "--max-cost-per-hour"),
-        (("--max-power-kw", "1"), 3, "nearest"),
+        pytest.param(("--budget", "1"), 3, "--max-cost-per-hour", marks=pytest.mark.slow),
+        pytest.param(("--max-power-kw", "1"), 3, "nearest", marks=pytest.mark.slow),
         (("--horizon", "12", "--price-kind", "spot"), 2, "changes nothing without --growth"),
         (("--growth", "quickly"), 2, "5%/month"),
         (("--any-precision", "--scheme", "awq"), 2, "contradicts"),

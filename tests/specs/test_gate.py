@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import Field, PositiveInt, ValidationError
 
 from simulator.errors import LONGEST_VALUE, FileError, RoofcastError, one_line, shown
+from simulator.specs import parsing
 from simulator.specs.base import LARGEST_INTEGER, Spec, read_json, validate
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.parsing import DEEPEST, MOST_CONTAINERS, MalformedError, parse_json, parse_yaml, read_text
@@ -155,7 +156,8 @@ def test_aliases_stand_for_a_bounded_number_of_values(link: str) -> None:
         parse_yaml("a: &a [*a]")
 
 
-def test_files_end(tmp_path: Path) -> None:
+def test_files_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsing, "LARGEST_FILE_BYTES", 1_000_000)
     with pytest.raises(FileError, match="larger than"):
         read_text("/dev/zero")
     with pytest.raises(FileError):

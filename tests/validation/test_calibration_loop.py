@@ -14,7 +14,6 @@ from simulator.fitting.kernel_fits import MeasuredFamily, demands
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.measured.kernel_times import load_measurements
-from validation.measure.__main__ import main
 
 FAMILIES = ("gemm fp32", "decode attention flash", "copy")
 # A stand-in for a datasheet: more than one core of a server reaches, its caches included, so that shares stay below 1.
@@ -44,6 +43,8 @@ def test_a_calibrated_cpu_is_predicted_better_than_an_uncalibrated_one(
 ) -> None:
     csv, profiles = tmp_path / "measured.csv", tmp_path / "profiles"
     chosen = [word for name in FAMILIES for word in ("--only", name)]
+    from validation.measure.__main__ import main  # torch takes seconds to load
+
     assert main(["--device", "cpu", "--out", str(csv), "--budget-s", "8", "--points", "25", *chosen]) == 0
     cpu_profile(profiles)
     hardware = load_hardware("this-cpu", profiles=profiles)

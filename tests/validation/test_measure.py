@@ -23,6 +23,8 @@ from validation.measure.run import FAMILIES, groups_in_order, run_group
 from validation.measure.table import COLUMNS, Machine, Measured, Row, Shape, Table
 from validation.measure.timing import Case, DeviceBrokenError, _captured
 
+pytestmark = pytest.mark.oracle  # needs torch
+
 MACHINE = Machine(device="d", driver="1", torch_version="2.13", date="2026-11-21")
 CPU = bench_of("cpu")
 GPU = Bench(device=torch.device("cuda"), cache_bytes=50 * 2**20, memory_bytes=80 * 10**9)

@@ -17,6 +17,8 @@ from validation.measure.engines import compiling, decode, experts, extend, produ
 from validation.measure.engines.routing import LAYERS, Experts, aligned, drawn_experts
 from validation.measure.table import Shape
 
+pytestmark = pytest.mark.oracle  # needs torch
+
 GPU = Bench(device=torch.device("cuda"), cache_bytes=50 * 2**20, memory_bytes=80 * 10**9)
 CPU = replace(GPU, device=torch.device("cpu"))
 TINY = Experts(

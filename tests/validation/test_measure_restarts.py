@@ -14,6 +14,8 @@ import pytest
 
 from validation.measure.restarts import BROKEN, run_with_restarts
 
+pytestmark = pytest.mark.oracle  # needs torch
+
 WORKER = """
 import os, signal, sys, time
 path, behaviour, skipped = sys.argv[1], sys.argv[2], sys.argv[3].split(",")

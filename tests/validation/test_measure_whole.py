@@ -22,6 +22,8 @@ from validation.measure.whole.loop import Loop, serve
 from validation.measure.whole.serving import drawn_requests, main, result_of
 from validation.measure.whole.steps import cached_attention, whole_groups
 
+pytestmark = pytest.mark.oracle  # needs torch
+
 CPU = bench_of("cpu")
 GPU = Bench(device=torch.device("cuda"), cache_bytes=50 * 2**20, memory_bytes=140 * 10**9)
 DENSE = Architecture(

@@ -11,6 +11,8 @@ import torch
 from validation.end_to_end.vllm_visit import CACHE_LOGGED_GIB, planned_cache_gib, vllm_runs, vllm_table
 from validation.measure.engines.vllm_loops import WEIGHT_RANGE, Load, draw_weights, main, running
 
+pytestmark = pytest.mark.oracle  # needs torch
+
 
 def test_loads_are_named_as_they_are_written() -> None:
     closed, served = Load.of("1024/256@c8x32"), Load.of("512/8@r2.5x10")

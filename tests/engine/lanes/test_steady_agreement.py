@@ -37,6 +37,7 @@ def test_agrees_over_a_random_grid() -> None:
     assert misses(compare_many(seed=20261121, cases=12), within=0.9) == {}
 
 
+@pytest.mark.slow
 def test_agrees_where_prompts_have_steps_of_their_own() -> None:
     """SGLang decodes nobody in them; counted as if it did, TPOT came out a sixth too short here, by half at worst."""
     assert misses(compare_many(seed=21, cases=8, engine_name="sglang"), within=0.9) == {}

@@ -92,8 +92,8 @@ def timed(tables: StepTables, requests: Requests, settings: SchedulerSettings) -
 
 
 def compile_seconds() -> tuple[float, float]:
-    """Time until both loops are machine code in a fresh process: with an empty cache, and with a filled one [s]."""
-    code = "from simulator.engine.events.warm_up import warm_up; print(sum(warm_up().values()))"
+    """Time until the loop is machine code in a fresh process: with an empty cache, and with a filled one [s]."""
+    code = "from simulator.engine.events.warm_up import warm_up; print(warm_up())"
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "ROOFCAST_CACHE_DIR": folder}
         first, second = (

@@ -180,7 +180,7 @@ def _gained(rows: Any, limits: Any, most: int) -> Any:
 def coming_steps(
     state: Any, demand: Any, limits: Any, most: int, *, take_blocks: Callable[..., Any], publish: Callable[..., None]
 ) -> at.Coming | None:
-    """The next steps, as walking over the sequences would make them; None where they do more than decode.
+    """The next steps, as going from one to the next would make them; None where they do more than decode.
 
     take_blocks : hands out so many; publish : enters a slot's blocks that have become full into the prefix cache
     """

@@ -216,12 +216,12 @@ def _prepare(
 
 
 _SEQUENCES_A_STEP = 4
-"""Sequences that the walking loop goes through in the time of a step of the other."""
+"""Tokens of answers and pieces of prompts that are computed in the time of a step of a full batch."""
 
 
 def _most_steps(prepared: _Prepared, taken: NDArray[np.bool_]) -> float:
-    """Steps that a run can take, or what takes as long: one for every token and piece of a prompt; where batches are
-    formed anew and nothing walks over them, no more than fit into the time of sending, and those of full batches after.
+    """Steps that a run can take, or what takes as long: one for every token and piece of a prompt; where the
+    queue is counted as a step starts, no more than fit into the time of sending, and those of full batches after.
     Left out: what is computed twice because memory ran out. taken : the requests that will run"""
     settings, requests = prepared.settings, prepared.requests
     prompts = np.sum(requests.prompt_tokens, where=taken, dtype=np.float64)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from math import ceil, floor, log2
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ class StepClock:
     def __init__(self, tables: StepTables, *, verify_tokens: int = 1) -> None:
         self.verify_tokens = verify_tokens
         # Plain numbers in lists: one value of an array costs several times as much to read.
-        self._tables: Any = tables._replace(draft_s=tables.draft_s.tolist())
+        self._tables = tables._replace(draft_s=tables.draft_s.tolist())
         # Nodes are whole numbers of tokens: the last ones that lie at their places.
         places = np.searchsorted(tables.decode_places, np.arange(tables.decode_s.shape[1]), side="right") - 1
         self._contexts: list[float] = places.astype(np.float64).tolist()

@@ -39,6 +39,18 @@ def equal_requests(count: int, *, prompt: int, output: int, gap_s: float = 0.0) 
     )
 
 
+@pytest.mark.parametrize("policy", list(SchedulerPolicy))
+@pytest.mark.parametrize(("answer", "outcome"), [(3, Outcome.FINISHED), (4, Outcome.TIMED_OUT)])
+def test_who_gives_up_when_the_last_step_is_formed_still_gets_it(
+    policy: SchedulerPolicy, answer: int, outcome: Outcome
+) -> None:
+    """Under every engine: steps are formed one ahead, and patience ends during the second."""
+    limits = replace(settings(timeout_s=1.5 * STEP_S), async_scheduling=True, policy=policy)
+    plain = uniform_tables(step_s=STEP_S, max_tokens=64, max_sequences=16)
+    run = simulate_requests(plain, requests=equal_requests(1, prompt=8, output=answer), settings=limits)
+    assert run.records.outcome.tolist() == [int(outcome)]
+
+
 class TestSeries:
     @pytest.mark.parametrize("policy", [SchedulerPolicy.CHUNKED_MIXED, SchedulerPolicy.GUARANTEED_NO_EVICT])
     def test_buckets_add_up_to_the_whole_run(self, policy: SchedulerPolicy) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
+from app.hosting import work
+from simulator.api import planning as api
 from simulator.errors import InfeasibleError, ProfileError, RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand
@@ -32,7 +34,7 @@ from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.money.prices import load_prices
-from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.plan import PlanSpec, plan_spec
 from simulator.specs.question.plan_values import ObjectiveSpec
 
 MODEL = "llama-3.1-70b"
@@ -216,6 +218,13 @@ class TestRefusals:
         assert re.match(r"does not fit by [\d.]+ GB per device", sentence(caught.value.reason))
         assert "enough would be `hardware`" in caught.value.hint
         assert caught.value.exit_code == 3
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("ask", [api.plan, work.planned])
+    def test_the_library_and_the_page_say_why_the_closest_cannot_serve(self, ask: Callable[[PlanSpec], object]) -> None:
+        spec = plan_spec({"model": "llama-3.1-405b", "hardware": "a10", "tp": 8, "pp": 1, "rps": 1})
+        with pytest.raises(InfeasibleError, match=r"closest is a10 TP8: does not fit by [\d.]+ GB per device"):
+            ask(spec)
 
     def test_impossible_objective_names_the_closest_bound_and_that_bound_works(self) -> None:
         with pytest.raises(GapError) as caught:

@@ -40,7 +40,7 @@ _TOGETHER = (_ORACLES, "tests/structure/")
 """Folders whose files one process runs: they share what is loaded, or the trees of all sources."""
 _SIMULATING = (
     *("tests/planner/", "tests/app/", "tests/cli/test_encoders.py", "tests/cli/test_serve.py"),
-    *("tests/fuzz/", "tests/engine/"),
+    *("tests/fitting/", "tests/fuzz/", "tests/engine/"),
 )
 """Where thousands of requests are simulated, by machine code; the longest files first."""
 _COMPILING = pytest.StashKey["subprocess.Popen[bytes]"]()

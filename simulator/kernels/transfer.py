@@ -68,11 +68,11 @@ UNIT_TIMES = ("quantise_row_s", "part_cycles")
 TYPICAL: dict[str, dict[str, float]] = {
     "tiled_gemm": {"compute_fraction": 0.857},
     "grouped_gemm": {
-        "compute_fraction": 0.645,
-        "memory_fraction": 0.736,
-        "unit_bandwidth": 8.81,
-        "pass_speedup": 0.956,
-        "launch_s": 2.39e-5,
+        "compute_fraction": 0.671,
+        "memory_fraction": 0.748,
+        "unit_bandwidth": 9.33,
+        "pass_speedup": 1.06,
+        "launch_s": 2.38e-5,
     },
     "tiled_prefill_attention": {"tensor_fraction": 0.445, "exponential_rate": 0.657},
     "split_decode_attention": {"memory_fraction": 0.869, "part_cycles": 2793.0},

@@ -144,3 +144,15 @@ def test_int8_of_a_chip_without_bf16_stands_beside_fp16(engine: str) -> None:
         )
     )
     assert np.all(narrow < 1.05 * wide)
+
+
+@pytest.mark.parametrize(("ranks", "width"), [(1, 192.0), (1, 768.0), (8, 1536.0)])
+def test_two_engines_that_run_one_kernel_take_about_as_long(ranks: int, width: float) -> None:
+    """SGLang and vLLM multiply 16-bit experts with the same Triton kernel on Ampere, whole, in parts and spread."""
+    shape = layer(ranks=ranks, width=width)
+    prompt = replace(shape, tokens=64 * shape.tokens, local_assignments=64 * shape.local_assignments)
+    prompt = replace(prompt, distinct_experts=np.array([shape.local_experts]))
+    times = [
+        seconds(kernel_library(load_hardware("a100-sxm-80gb"), library=name), prompt)[0] for name in ("sglang", "vllm")
+    ]
+    assert max(times) < 1.5 * min(times)

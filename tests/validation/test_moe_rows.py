@@ -54,6 +54,15 @@ def test_an_older_table_of_another_kernel_speed_is_not_taken() -> None:
     assert table_of([rich, other_model], moe_dtype="bfloat16") is rich
 
 
+def test_ranks_that_ran_the_load_of_all_are_left_out() -> None:
+    """SGLang 0.5.10's benchmark did not divide its pairs among up to eight ranks."""
+    rows = pd.concat([table("0.5.10", tokens=range(1, 11), moe_ep_size=ranks).rows for ranks in (1, 8)])
+    for library, ranks in (("sglang", {1}), ("vllm", {1, 8})):
+        found = table_of([Table(hardware="a100", library=library, version="0.5.10", rows=rows)], moe_dtype="bfloat16")
+        assert found is not None
+        assert set(found.rows["moe_ep_size"]) == ranks
+
+
 def test_prompts_that_a_host_issues_count_from_twice_the_shortest_on(tmp_path: Path) -> None:
     for name, milliseconds in (("generation", [0.1, 0.2]), ("context", [0.4, 3.0])):
         rows = table("1.0", tokens=range(1024, 1026), moe_ep_size=8, distribution="uniform").rows.drop(

@@ -104,3 +104,32 @@ def test_every_profile_of_a_publisher_that_caches_in_fp8_does() -> None:
     read = [load_model(item.id).quantization for item in owned if item.format.method in ("fp8", "nvfp4")]
     assert len(read) > 20
     assert all(found is not None and found.kv_cache is Dtype.FP8 for found in read)
+
+
+@pytest.mark.parametrize(
+    ("copy", "original"),
+    [
+        ("unsloth/gpt-oss-120b", "openai/gpt-oss-120b"),
+        ("RedHatAI/Llama-3.3-70B-Instruct", "meta-llama/Llama-3.3-70B-Instruct"),
+        ("unsloth/Kimi-K2-Instruct", "moonshotai/Kimi-K2-Instruct"),
+        ("meta-llama/Meta-Llama-3.3-70B-Instruct", "meta-llama/Llama-3.3-70B-Instruct"),
+    ],
+)
+def test_a_copy_under_another_publisher_is_the_model_itself(copy: str, original: str) -> None:
+    found, own = load_model(copy), load_model(original)
+    assert (found.profile, found.quantization) == (own.profile, own.quantization)
+
+
+@pytest.mark.parametrize(
+    ("name", "profile", "method"),
+    [
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "nemotron-3-nano-30b-a3b", "fp8"),
+        ("lmsys/gpt-oss-120b-bf16", "gpt-oss-120b", None),
+        ("unsloth/DeepSeek-R1-0528-BF16", "deepseek-v3", None),
+    ],
+)
+def test_names_that_say_16_bits(name: str, profile: str, method: str | None) -> None:
+    """Of the base model, or of weights that somebody has widened."""
+    model = load_model(name)
+    assert model.profile == profile
+    assert (model.quantization.method if model.quantization else None) == method

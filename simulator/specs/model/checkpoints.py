@@ -74,8 +74,9 @@ _SUFFIXES: tuple[tuple[str, CheckpointFormat], ...] = (
     (r"fp8-kv", _FP8_CACHED),
     (r"fp8-dynamic|fp8-static(-pertensor)?|fp8", _FP8),
     (r"(unsloth-)?bnb-4bit", _NF4),
+    ("bf16", CheckpointFormat(method="bf16", weights=Dtype.BF16)),
 )
-_WORDS = ("gguf", "gptq", "awq", "int4", "int8", "w4a", "w8a", "smoothquant", "fp4", "fp8", "bnb")
+_WORDS = ("gguf", "gptq", "awq", "int4", "int8", "w4a", "w8a", "smoothquant", "fp4", "fp8", "bnb", "bf16")
 """One of which each suffix holds: patterns are compiled for names that have one."""
 _EDITION = r"(-preview|-v\d+)?"
 """What publishers put behind the format when they quantize a model again."""
@@ -116,7 +117,8 @@ def named_checkpoint(text: str) -> NamedCheckpoint | None:
         match = pattern.fullmatch(tail)
         if match is not None:
             base = match["base"]
-            owned = (f"{publisher}/{base}",) if publisher else ()
+            # NVIDIA's own models name their 16-bit weights.
+            owned = (f"{publisher}/{base}", f"{publisher}/{base}-bf16") if publisher else ()
             return NamedCheckpoint(
                 name=text.strip(), publisher=publisher, bases=(*owned, base), format=_of_publisher(found, publisher)
             )
@@ -150,7 +152,7 @@ def quantized_as_named(base: ModelSpec, *, checkpoint: NamedCheckpoint) -> Model
         update={
             "name": checkpoint.name,
             "checkpoint": checkpoint.name,
-            "quantization": quantization,
+            "quantization": None if chosen.weights is Dtype.BF16 else quantization,
             "notes": (*base.notes, note),
             "assumption": note,
         }

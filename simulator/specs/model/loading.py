@@ -67,9 +67,9 @@ class ModelProfile(Spec):
         return (self.name, *ids, *self.aliases)
 
     def spelled(self, wanted: str) -> str:
-        """The spelling that ``wanted`` is in any case; of a name without a publisher the id that ends in it."""
+        """The spelling that ``wanted`` is in any case; of another publisher's or none the id that ends in it."""
         word = plain_word(wanted)
-        ended = (name for name in self.spellings if _tail(name) == word)
+        ended = (name for name in self.spellings if _tail(name) == _tail(word))
         return next((name for name in self.spellings if plain_word(name) == word), None) or next(ended)
 
     def checkpoint(self, spelling: str) -> str:
@@ -96,6 +96,9 @@ class ModelProfile(Spec):
         tuned = (name for name in self.aliases if any(_words(name) - _UNTUNED == untuned | {word} for word in _TUNED))
         return next(tuned, own)
 
+
+COPYISTS = ("unsloth/", "redhatai/", "neuralmagic/", "nousresearch/", "lmsys/")
+"""Publishers whose repositories hold others' models under the same name."""
 
 _TUNED = ("instruct", "it", "chat")
 _UNTUNED = {"base", "meta"}
@@ -253,6 +256,8 @@ def _find(text: str, *, profiles: str | Path | None) -> Path | None:
     built_in = roots[-1] / f"{wanted}.yaml"
     if os.sep not in wanted and wanted != INDEX_STEM and os.path.isfile(built_in):
         return built_in
+    if wanted.startswith(COPYISTS):
+        wanted = _tail(wanted)
     named = _index().get(wanted) or _tails().get(wanted)
     return None if named is None else roots[-1] / f"{named}.yaml"
 

@@ -27,6 +27,8 @@ COMMAND_LINE = "command_line"
 """Key of the place that shows the command of a page."""
 _CARD_WIDTH, _ROW_CARD_WIDTH, _PART_WIDTH = 160, 140, 120
 """Least width of a card, of one whose row stays whole beside a sidebar on a small screen, and of one without frame."""
+_TWO_ROWS = 6
+"""So many cards, once on a page, stand in two rows of three where one row is too narrow: style.css."""
 _LONGEST_RANGE = 19
 """Letters in a line of the narrowest card."""
 FIELD_WIDTH = 140
@@ -132,7 +134,8 @@ def figures(
     framed : a card each; without frames they stand closer, on a card of their own
     """
     width = _PART_WIDTH if not framed else _CARD_WIDTH if a_row is None else _ROW_CARD_WIDTH
-    with st.grid(a_row or len(shown), min_column_width=width, gap="small", border=framed):
+    key = "six_figures" if framed and a_row is None and len(shown) == _TWO_ROWS else None
+    with st.container(key=key), st.grid(a_row or len(shown), min_column_width=width, gap="small", border=framed):
         for item in shown:
             with st.container(gap="xxsmall"):
                 change = change_text(item.now, item.before)

@@ -67,8 +67,6 @@ _CHEAPEST, _MEDIAN, _ANYBODY = "cheapest to keep", "median", "all providers"
 _TERMS = {_CHEAPEST: None, **{kind: kind for kind in ("on_demand", "reserved_1y", "reserved_3y", "spot")}}
 _PRICES = {_MEDIAN: None, "lowest": "low", "highest": "high"}
 _SELLERS = {_ANYBODY: None, **{f"{kind}s": kind for kind in provider_kinds()}}
-_TWO_ROWS = 6
-"""So many numbers stand in two rows of three where one row is too narrow: style.css."""
 _BASELINE = "plan_baseline"
 _UNITS = ("server", "device")
 _USUAL = "Usual"
@@ -228,12 +226,11 @@ def _gauges(plan: CapacityPlan, shown: Sequence[Quantity]) -> dict[str, Gauge]:
 
 def _figures(plan: CapacityPlan, compared: CapacityPlan | None, name: str) -> None:
     stock, shown = plan.study(StockPlan), _of(plan)
-    with st.container(key="six_figures" if len(shown) == _TWO_ROWS else None):
-        display.figures(
-            display.explained(shown, help=_HELP, before=_of(compared) if compared else (), gauges=_gauges(plan, shown)),
-            provenance=plan.best.provenance if stock is None else stock.provenance,
-            baseline=name,
-        )
+    display.figures(
+        display.explained(shown, help=_HELP, before=_of(compared) if compared else (), gauges=_gauges(plan, shown)),
+        provenance=plan.best.provenance if stock is None else stock.provenance,
+        baseline=name,
+    )
 
 
 def _memory(best: Fleet) -> None:

@@ -124,6 +124,15 @@ def test_nothing_is_wider_than_a_phone(browser: Any, address: str) -> None:
     context.close()
 
 
+@pytest.mark.parametrize(("width", "columns"), [(1280, 3), (1440, 3), (1700, 6)])
+def test_six_figures_never_stand_five_and_one(browser: Any, address: str, width: int, columns: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    visit(page, f"{address}/what-if")
+    shown = page.locator(".st-key-six_figures [data-testid=stGrid]").first
+    assert len(shown.evaluate("grid => getComputedStyle(grid).gridTemplateColumns").split()) == columns
+    page.close()
+
+
 def test_moving_a_slider_changes_the_number_and_the_address_keeps_it(page: Any, address: str) -> None:
     visit(page, f"{address}/what-if?model=llama-3.1-8b&tp=1")
     before = metric(page, "TPOT")

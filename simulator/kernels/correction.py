@@ -46,11 +46,11 @@ class Lattice:
 
 def log2_coordinates(*coordinates: ArrayLike) -> Array:
     """Positive quantities, broadcast together, as points in log2 space: shape (points, axes) [octaves]."""
-    columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(value, dtype=np.float64)) for value in coordinates))
-    points = np.empty((columns[0].size, len(columns)))
-    for axis, column in enumerate(columns):
-        np.log2(column.ravel(), out=points[:, axis])
-    return points
+    shape = np.broadcast_shapes(*map(np.shape, coordinates))
+    points = np.empty((*shape, len(coordinates)))
+    for axis, value in enumerate(coordinates):
+        points[..., axis] = np.log2(value)
+    return points.reshape(-1, len(coordinates))
 
 
 def octaves_outside(points: Array, *, low: Array, high: Array) -> Array:

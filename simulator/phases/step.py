@@ -199,9 +199,9 @@ class StepEstimate:
     @property
     def bound(self) -> tuple[str, ...]:
         """What most of each case's time waits for: one of BOUNDS."""
-        shares = np.zeros((len(BOUNDS), len(self.host_s)))
         waits = bound_indices([(row.work, row.timing) for row in self.rows], hardware=self.hardware)
-        np.add.at(shares, (waits, np.arange(len(self.host_s))), [row.seconds for row in self.rows])
+        seconds = np.array([row.seconds for row in self.rows])
+        shares = np.array([np.where(waits == place, seconds, 0.0).sum(axis=0) for place in range(len(BOUNDS))])
         shares[BOUNDS.index(HOST)] += self.host_s
         shares[BOUNDS.index(HOST), self.outrun] = np.inf
         return tuple(map(BOUNDS.__getitem__, np.argmax(shares, axis=0)))

@@ -237,9 +237,9 @@ class _Chain:
 
 def _chain(rows: LaneRows) -> _Chain:
     mix, lanes, rates_per_s, of = rows.mix, rows.lanes, rows.rates_per_s, rows.of
-    sequences = np.arange(1, lanes.decode_s.values.shape[1])
-    left_for_decode = np.maximum(1 - rates_per_s[:, None] * lanes.prefill_s.values[of, 1:], _EPSILON)
-    deaths = sequences * left_for_decode / (mix.decode_steps * lanes.decode_s.values[of, 1:])
+    sequences = np.arange(1, int(rows.slots.max()) + 1)
+    decode_s, prefill_s = (curve.values[of, 1 : len(sequences) + 1] for curve in (lanes.decode_s, lanes.prefill_s))
+    deaths = sequences * np.maximum(1 - rates_per_s[:, None] * prefill_s, _EPSILON) / (mix.decode_steps * decode_s)
     logs, changes = np.zeros((2, len(rates_per_s), len(sequences) + 1))
     np.cumsum(np.log(rates_per_s[:, None] / deaths), axis=1, out=logs[:, 1:])
     np.log(1 + deaths / rates_per_s[:, None], out=changes[:, 1:])
@@ -265,7 +265,7 @@ def slot_occupancy(rows: LaneRows, *, dispersion: Array | None = None, chain: _C
     chain = _chain(rows) if chain is None else chain
     deaths, logs = chain.deaths, chain.logs / noise[:, None] - chain.changes
     sequences = np.arange(1, deaths.shape[1] + 1)
-    if (lanes.slots < len(sequences)).any():
+    if (rows.slots < len(sequences)).any():
         logs[:, 1:][sequences > rows.slots[:, None]] = -np.inf
     weights = np.exp(logs - logs.max(axis=1, keepdims=True))
     each = np.arange(len(rates_per_s))

@@ -116,7 +116,8 @@ class RankSteps:
         def added_s(tokens: Array) -> Array:
             place = tokens * (_LENGTHS / costs.tokens[-1])
             low = np.minimum(place.astype(np.intp), _LENGTHS - 1)
-            found: Array = table_s[low, batches] + (place - low) * rises_s[low, batches]
+            at = low * len(batches) + batches
+            found: Array = table_s.take(at) + (place - low) * rises_s.take(at)
             return found
 
         return added_s
@@ -140,7 +141,8 @@ class RankSteps:
             """Tokens that came to each rank until a number of mean gaps, [ranks, runs, batches]."""
             times, rest = np.divmod(clock, arrivals[-1])
             count = np.searchsorted(arrivals, rest)
-            tokens: Array = times * sizes[:, -1][:, None, None] + sizes[every, (count - every + ranks - 1) // ranks]
+            nth = (count - every + ranks - 1) // ranks
+            tokens: Array = times * sizes[:, -1][:, None, None] + sizes.take(every * sizes.shape[1] + nth)
             return tokens
 
         clock = np.arange(_RUNS)[:, None] * arrivals[-1] / _RUNS + np.zeros_like(nodes)
@@ -153,7 +155,8 @@ class RankSteps:
             has = taken > 0
             own_s = added_s(taken) + (own_plain_s * ~has if self.apart else own_plain_s)
             decoding = 1 - has.mean(axis=0) if self.apart else 1.0
-            length_s = own_s.max(axis=0) + self.shared_s(taken.mean(axis=0) + self.decoding_tokens(decoding))
+            mean = taken.mean(axis=0)
+            length_s = own_s.max(axis=0) + self.shared_s(mean + self.decoding_tokens(decoding))
             usual_s = usual_s + _MEMORY * (length_s - decoding * usual_s)
             if step >= _FIRST:
                 some = has.any(axis=0)
@@ -162,7 +165,7 @@ class RankSteps:
                 counted["longer_s"] += longer_s
                 counted["square_s2"] += longer_s**2
                 counted["delay_s"] += length_s - decoding * plain_s
-                counted["tokens"] += taken.mean(axis=0)
+                counted["tokens"] += mean
         sums = {name: values.sum(axis=0) for name, values in counted.items()}
         steps, tokens = np.maximum(sums["steps"], 1.0), np.maximum(sums["tokens"], 1.0)
         square_s2 = np.maximum((sums["longer_s"] / steps) ** 2, np.finfo(np.float64).tiny)

@@ -227,9 +227,12 @@ def evaluate_prepared(
     tried: Sequence[Prepared | Rejection], *, objectives: tuple[ObjectiveSpec, ...], policy: LoadPolicy
 ) -> list[Aggregated | Rejection]:
     """What each of the prepared candidates of one mix sustains, looked for side by side; refusals as they are."""
-    found = [item for item in tried if isinstance(item, Prepared)]
-    outcomes = _evaluated(found, objectives=objectives, policy=policy) if found else iter(())
-    return [item if isinstance(item, Rejection) else next(outcomes) for item in tried]
+    # Lanes with about as many slots stand together: each part of the rows is as wide as the widest lane in it.
+    fitting = [(place, item) for place, item in enumerate(tried) if isinstance(item, Prepared)]
+    fitting.sort(key=lambda each: each[1].curve.slots)
+    outcomes = _evaluated([item for _, item in fitting], objectives=objectives, policy=policy) if fitting else ()
+    found = dict(zip((place for place, _ in fitting), outcomes, strict=True))
+    return [item if isinstance(item, Rejection) else found[place] for place, item in enumerate(tried)]
 
 
 def _evaluated(

@@ -24,7 +24,6 @@ from simulator.specs.engine.releases import EngineLimits, LimitField, ServedMode
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec, default_server_for
 from simulator.specs.hardware.calibration import calibrations_changed_ns
 from simulator.specs.model.architecture import LayerSpec, MlaSpec, ModelSpec, MoeSpec
-from simulator.specs.model.fitted import load_routing_fit
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.techniques.applied import AppliedTechniques, check_on_engine, shares_prefixes, with_rule
@@ -137,6 +136,9 @@ def _as_engine_routes(
     chosen as the engine's own answers were found to choose them."""
     if not applied.model.has_experts:
         return applied
+    # Models without experts leave the tables of routing and guesses unread.
+    from simulator.specs.model.fitted import load_routing_fit
+
     even = profile.recipe.even_ranks.get(hardware.architecture, {})
     said, update = applied.assumptions, dict[str, object]()
     if ep_size >= even.get(applied.plan.format_for("experts").name, inf):

@@ -81,7 +81,8 @@ def test_a_value_that_is_not_given_is_a_fault() -> None:
 
 
 def test_every_note_is_asked_for_by_the_code_that_chooses_it() -> None:
-    code = (profile_root("hardware_profiles").parent / "simulator/reports/handoff/notes.py").read_text("utf-8")
+    folder = profile_root("hardware_profiles").parent / "simulator/reports/handoff"
+    code = "".join(one.read_text("utf-8") for one in sorted(folder.glob("*.py")))
     by_word = {"parser", "documentation", "memory"}  # what a launch profile says of its flags
     chosen = {name for name in templates("notes") if f'note("{name}"' in code or name.startswith("checkpoint_")}
     assert chosen | by_word == set(templates("notes"))

@@ -7,7 +7,7 @@ from dataclasses import field
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -90,6 +90,13 @@ class Spec(BaseModel):
         """The schema that pydantic makes, without the conversions of text and truth values to numbers."""
         schema: CoreSchema = _strict(handler.resolve_ref_schema(handler(source)), own=cls)
         return schema
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with other values; what was worked out from the old ones (``cached_property``) is left behind."""
+        made = super().model_copy(update=update, deep=deep)
+        for name in made.__dict__.keys() - type(self).model_fields.keys():
+            del made.__dict__[name]
+        return made
 
     @classmethod
     def given(cls, data: Mapping[Any, Any], *, but: Iterable[str] = ()) -> dict[Any, Any]:

@@ -22,6 +22,7 @@ from simulator.specs.hardware.accelerator import (
     load_server,
 )
 from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.loading import load_model
 from simulator.specs.money.prices import load_prices
 from simulator.specs.profiles import find_profile, list_profiles, profile_root
 from simulator.specs.question.scenario import ScenarioSpec
@@ -308,3 +309,11 @@ def test_a_copied_engine_that_keeps_what_its_original_stands_for_is_refused(tmp_
     assert find_profile("engines", "my-vllm", profiles=tmp_path) == copy
     copy.rename(copy.with_name("vllm.yaml"))
     assert find_profile("engines", "lmdeploy", profiles=tmp_path) == copy.with_name("vllm.yaml")
+
+
+def test_a_copy_with_other_layers_works_out_anew_what_follows_from_them() -> None:
+    model = load_model("mixtral-8x7b")
+    assert (model.has_experts, model.model_class, sum(model.layer_counts)) == (True, "MoE", 32)
+    plain = tuple(layer.model_copy(update={"feed_forward": ()}) for layer in model.layers)
+    copy = model.model_copy(update={"layers": plain, "layer_order": model.layer_order[:8]})
+    assert (copy.has_experts, copy.model_class, sum(copy.layer_counts)) == (False, "dense", 8)

@@ -132,12 +132,12 @@ def _served(model: ModelSpec, parallelism: ParallelismSpec, *, prefill_pool: boo
 def _as_engine_routes(
     applied: AppliedTechniques, profile: EngineProfile, *, hardware: AcceleratorSpec, ep_size: int
 ) -> AppliedTechniques:
-    """``applied``, its experts placed evenly where the engine's recipes do that for so many ranks, which is said, and
-    chosen as the engine's own answers were found to choose them."""
+    """``applied``, its experts placed evenly where the engine's recipes do that for so many ranks, and chosen as the
+    engine's own answers were found to choose them; both are said, the second where the question leaves it open."""
     if not applied.model.has_experts:
         return applied
     # Models without experts leave the tables of routing and guesses unread.
-    from simulator.specs.model.fitted import load_routing_fit
+    from simulator.specs.model.fitted import load_routing_fit, routing_skew
 
     even = profile.recipe.even_ranks.get(hardware.architecture, {})
     said, update = applied.assumptions, dict[str, object]()
@@ -147,9 +147,11 @@ def _as_engine_routes(
     skew = load_routing_fit().engines.get(profile.name, {}).get(applied.model.model_type)
     if skew is not None:
         update["fitted_skew"] = skew
-    if not update:
-        return applied
-    return replace(applied, model=_with_experts(Same(applied.model), tuple(update.items())).held, assumptions=said)
+    model = _with_experts(Same(applied.model), tuple(update.items())).held if update else applied.model
+    blocks = (block for layer in model.layers for block in layer.feed_forward if isinstance(block, MoeSpec))
+    key, chosen = "techniques.structure.routing_skew", {routing_skew(one) for one in blocks if one.routing_skew is None}
+    said += tuple(Assumption(key=key, value=one, origin=ValueOrigin.FITTED) for one in sorted(chosen))
+    return replace(applied, model=model, assumptions=said)
 
 
 @lru_cache(maxsize=64)

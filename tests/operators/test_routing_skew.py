@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from simulator import simulate
 from simulator.operators.moe import busiest_rank, distinct_experts
 from simulator.operators.work import MoeShape, decode_step
 from simulator.phases.deployment import deploy
@@ -15,6 +16,7 @@ from simulator.phases.step import estimate_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
+from simulator.specs.model.fitted import load_routing_fit
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 
@@ -128,3 +130,17 @@ def test_recipes_that_balance_experts_say_so_and_spare_the_busiest_rank(
     step = estimate_step(replica, decode_step(sequences=np.array([256.0]), context=np.array([1500.0])))
     (experts,) = (row.work.shape for row in step.rows if isinstance(row.work.shape, MoeShape))
     assert bool(experts.local_assignments[0] < 1.1 * 256 * 8) == even
+
+
+@pytest.mark.parametrize("engine", ["vllm", "tensorrt-llm"])
+def test_the_skew_that_a_question_leaves_open_is_said_and_priced(engine: str) -> None:
+    fit = load_routing_fit()
+    scenario = {"id": "x", "kind": "batch", "model": "gpt-oss-120b", "hardware": "h200", "engine": {"name": engine}}
+    scenario |= {"batch_size": 32, "isl_tokens": 1024, "osl_tokens": 16}
+    open_ = simulate(scenario)
+    skew = fit.engines.get(engine, {}).get("gpt_oss", fit.families["GptOssConfig"])
+    said = f"techniques.structure.routing_skew = {skew} (fitted: how unevenly experts are chosen, 0 is evenly)"
+    assert said in open_["assumptions"]
+    named = simulate({**scenario, "techniques": {"structure": {"routing_skew": skew}}})
+    assert named["tpot_s"] == pytest.approx(open_["tpot_s"])
+    assert not any("routing_skew" in text for text in named["assumptions"])

@@ -113,6 +113,7 @@ _SOURCES: Mapping[str, str] = MappingProxyType(
         "encoder_pool.hardware": "as prompts",
         "disaggregation.hand_over_s": "fitted to measured runs of two pools",
         "hand_over_s": "fitted to measured runs of two pools",
+        "techniques.structure.routing_skew": "fitted: how unevenly experts are chosen, 0 is evenly",
         "engine.expert_placement": "as recipes with so many expert-parallel ranks balance experts; experts routed "
         "unevenly still crowd by chance",
     }

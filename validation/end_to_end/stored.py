@@ -74,10 +74,12 @@ TODAY_ORIGIN = RunsOrigin(
     published="SemiAnalysisAI/InferenceX via MQubeAI/InferenceX-PCA-demo",
     revision="db9a587dcc329fce417d79d2d2790be0da22a6b0",
     date="2026-07-20",
-    fitted="Fitted to runs of this source, with models left out in turn: the routing skew, three numbers for each "
-    "engine on AMD, the acceptance of prediction layers, power, the width of intervals; with runs of the table in "
-    "view: SGLang's experts in prefill pools on Blackwell servers and its FP8 products on AMD, narrow FP8 experts on "
-    "AMD, NVFP4 products, the hand-over between pools; not fitted to them: NVIDIA's other kernels and host times",
+    fitted="Fitted to runs of this source, with models left out in turn: the routing skew (one more for gpt-oss "
+    "under TensorRT-LLM and ATOM), three numbers for each engine on AMD, the acceptance of prediction layers, power, "
+    "the width of intervals; with runs of the table in view: SGLang's experts in prefill pools on Blackwell servers "
+    "and its FP8 products on AMD, narrow FP8 experts on AMD, NVFP4 products, the hand-over between pools; from "
+    "unscored runs: sequences of SGLang's FP8 decode ranks on MI355X; not fitted to them: NVIDIA's other kernels and "
+    "host times",
     selection="every third run of each accelerator, engine, model and weight format, of disaggregated ones every ninth",
 )
 

@@ -57,7 +57,12 @@ def planned(spec: PlanSpec) -> Planned:
 def judged(plan: CapacityPlan) -> Planned:
     """A plan with its intervals and its verdict."""
     beside = tuple(judged(part) for part in plan.serving if part is not plan)
-    return Planned(plan=plan, ranges=latency_range(plan.best), verdict=plan_verdict(plan), beside=beside)
+    return Planned(
+        plan=plan,
+        ranges=latency_range(plan.best, objectives=plan.objectives),
+        verdict=plan_verdict(plan),
+        beside=beside,
+    )
 
 
 def check_of(plan: CapacityPlan) -> dict[str, Any]:

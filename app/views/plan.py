@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import streamlit as st
 
 from app.address import baseline
@@ -60,9 +58,8 @@ _HELP = {
     "per_month": glossary.COST,
     "per_million_output_tokens": "The whole bill over the tokens that answers hold, as the command prints it.",
     "power_typical_w": glossary.POWER,
-    "ttft_p95_s": f"{glossary.TTFT} {glossary.PERCENTILE}",
-    "tpot_p95_s": f"{glossary.TPOT} {glossary.PERCENTILE}",
 }
+_LATENCIES = {"ttft": glossary.TTFT, "tpot": glossary.TPOT, "e2e_": glossary.E2E}
 _CHEAPEST, _MEDIAN, _ANYBODY = "cheapest to keep", "median", "all providers"
 _TERMS = {_CHEAPEST: None, **{kind: kind for kind in ("on_demand", "reserved_1y", "reserved_3y", "spot")}}
 _PRICES = {_MEDIAN: None, "lowest": "low", "highest": "high"}
@@ -209,25 +206,24 @@ def _of(plan: CapacityPlan) -> tuple[Quantity, ...]:
     return plan_figures(plan, ranges=latency_ranges(plan)) if stock is None else stock_figures(plan, stock)
 
 
-def _gauges(plan: CapacityPlan, shown: Sequence[Quantity]) -> dict[str, Gauge]:
+def _gauges(plan: CapacityPlan) -> dict[str, Gauge]:
     """Latencies against the objectives."""
     if (stock := plan.study(StockPlan)) is not None:
         return stock_gauges(plan, stock)
-    ranges, keys = latency_ranges(plan), {item.label: item.key for item in shown}
-    chances = zip(plan.objectives, judged(plan).confidence.chances, strict=True)
+    values, ranges = plan.best.degraded.objectives_s, latency_ranges(plan).objectives_s
+    chances = judged(plan).confidence.chances
     return {
-        key: Gauge(
-            bound_s=item.bound_s, value_s=getattr(plan.best.degraded, key), ends_s=getattr(ranges, key), chance=chance
-        )
-        for item, chance in chances
-        if (key := keys.get(item.name))
+        f"{item.key}_s": Gauge(bound_s=item.bound_s, value_s=value_s, ends_s=ends_s, chance=chance)
+        for item, value_s, ends_s, chance in zip(plan.objectives, values, ranges, chances, strict=True)
     }
 
 
 def _figures(plan: CapacityPlan, compared: CapacityPlan | None, name: str) -> None:
     stock, shown = plan.study(StockPlan), _of(plan)
+    latencies = {item.key: _LATENCIES.get(item.key[:4]) for item in shown}
+    helped = _HELP | {key: f"{text} {glossary.PERCENTILE}" for key, text in latencies.items() if text}
     display.figures(
-        display.explained(shown, help=_HELP, before=_of(compared) if compared else (), gauges=_gauges(plan, shown)),
+        display.explained(shown, help=helped, before=_of(compared) if compared else (), gauges=_gauges(plan)),
         provenance=plan.best.provenance if stock is None else stock.provenance,
         baseline=name,
     )

@@ -136,7 +136,7 @@ def spec_of(flags: Mapping[str, object]) -> PlanSpec:
 
 def _options(plan: CapacityPlan) -> None:
     setups = [fleet_setups(plan, place) for place in range(len(plan.fleets))]
-    shown = fleets_table(plan.fleets)
+    shown = fleets_table(plan.fleets, objectives=plan.objectives)
     ticked = tables.framed(shown, currency=plan.best.cost.currency, key="options_table")
     tables.row_chosen(ticked, lambda row: opening.doors(setups[row]))
     st.caption(
@@ -182,8 +182,8 @@ def _resilience(plan: CapacityPlan, command: str) -> None:
     """What is left after losses, and how close to its limits a replica runs."""
     load = studied(plan, command=command).load
     figures = plan_figures(plan, ranges=latency_ranges(plan))
-    waits = next(item.interval for item in figures if item.key == "ttft_p95_s")
-    intervals = {"load_latency": f"TTFT p95 as planned {waits}"} if waits else {}
+    waits = next(item for item in figures if item.key.startswith("ttft_"))
+    intervals = {"load_latency": f"{waits.label} as planned {waits.interval}"} if waits.interval else {}
     _study(plan, "resilience", intervals=intervals, beside=(replica_load_chart(load, plan=plan),))
 
 

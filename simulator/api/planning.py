@@ -66,7 +66,7 @@ class PlanAnswer(Answer):
         from simulator.reports.formats.text import table_cells
         from simulator.reports.sections.answer import fleets_table
 
-        fleets = fleets_table(self.plan.fleets)
+        fleets = fleets_table(self.plan.fleets, objectives=self.plan.objectives)
         return table_cells(fleets, currency=self.plan.best.cost.currency)
 
 

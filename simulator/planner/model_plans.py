@@ -14,7 +14,7 @@ from simulator.planner.records import Platform
 from simulator.records import dataclass
 from simulator.specs.base import Note
 from simulator.specs.question.plan import FLEET_LIMITS, PlanSpec
-from simulator.specs.question.plan_values import SUM_TOLERANCE, model_share
+from simulator.specs.question.plan_values import SUM_TOLERANCE, model_share, watched
 from simulator.techniques.quality import UNCHANGED, joined, other_model_note
 
 Planner = Callable[[PlanSpec], CapacityPlan]
@@ -56,11 +56,12 @@ class StepDown:
     def changes(self) -> dict[str, tuple[float | None, float | None]]:
         """Cost, power and latencies before and after, by name."""
         high, low = self.fleets
+        objectives = () if self.before.plan is None else self.before.plan.objectives
+        before, after = (watched(fleet.degraded, objectives) for fleet in self.fleets)
         return {
             "cost": (high.cost.per_hour, low.cost.per_hour),
             "power": (high.typical_w, low.typical_w),
-            "TTFT p95": (high.degraded.ttft_p95_s, low.degraded.ttft_p95_s),
-            "TPOT p95": (high.degraded.tpot_p95_s, low.degraded.tpot_p95_s),
+            **{name: (value_s, after[name]) for name, value_s in before.items()},
         }
 
     @property

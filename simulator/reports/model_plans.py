@@ -115,7 +115,8 @@ def _table(found: ModelPlans) -> Table:
         note = f"each fleet in servers of its own; sharing them saves {shared} idle GPUs; {note}"
     moved = [f"{item.name} alone would take {item.alone}" for item in found.members if item.alone]
     note = "; ".join((*moved, note))
-    fleets = fleets_table([plan.best for _, plan in found.planned], note=note)
+    plans = [plan for _, plan in found.planned]
+    fleets = fleets_table([plan.best for plan in plans], objectives=plans[0].objectives, note=note)
     rows = tuple(row(item.name, *line.cells) for (item, _), line in zip(found.planned, fleets.rows, strict=True))
     return replace(fleets, columns=(*columns("model:"), *fleets.columns), rows=rows)
 

@@ -67,7 +67,8 @@ def _answer(plan: CapacityPlan) -> Section:
     bought = None if plan.price_ranking is None else plan.price_ranking.bought
     if bought is not None:
         blocks.append(Paragraph(text=bought_text(bought, currency=plan.best.cost.currency)))
-    blocks.append(answer.fleets_table([fleets[place] for place in places], note=note, brief=True))
+    shown = [fleets[place] for place in places]
+    blocks.append(answer.fleets_table(shown, objectives=plan.objectives, note=note, brief=True))
     if plan.families:
         blocks.append(Paragraph(text=families_text(plan)))
     return Section(key="answer", title="", blocks=tuple(blocks))

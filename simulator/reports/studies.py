@@ -143,9 +143,9 @@ def gather(
     prices = load_prices(spec.prices or "default", profiles=spec.profiles)
     owning = load_ownership(ownership or spec.ownership, prices=prices.name, profiles=spec.profiles)
     fleet = plan.best
-    deployment = fleet.replica.deployment
     sequences = max(1, round(fleet.replica.lane_sequences))
     cost = total_cost(plan, prices=prices, ownership=owning)
+    at = (fleet.at_peak.rate_per_s, fleet.degraded.rate_per_s)
     return Studies(
         plan=plan,
         prices=prices,
@@ -153,11 +153,11 @@ def gather(
         cost=cost,
         energy=energy_and_carbon(plan, prices=prices, ownership=owning),
         rooms=facilities(fleet, ownership=owning),
-        load=replica_load(fleet, rates_per_s=(fleet.at_peak.rate_per_s, fleet.degraded.rate_per_s)),
+        load=replica_load(fleet, rates_per_s=at, objectives=plan.objectives),
         latencies=latency_range(fleet, objectives=plan.objectives),
         owning=tuple(owning_bars(plan, cost=cost, prices=prices, ownership=owning)),
         steps=_steps(plan, sequences=sequences),
-        parameters=parameter_counts(deployment.model),
+        parameters=parameter_counts(fleet.replica.deployment.model),
         command=command,
         created=created or datetime.now(UTC).date().isoformat(),
         version=__version__,

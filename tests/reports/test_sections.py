@@ -35,18 +35,20 @@ from simulator.reports.formats.markdown import report_markdown, sections_markdow
 from simulator.reports.formats.text import sections_text, table_cells, text_table
 from simulator.reports.plan_text import plan_markdown, plan_sections, plan_text
 from simulator.reports.report import SECTIONS, STUDIES, build_report, charts_of, numbered, study_sections
-from simulator.reports.sections.answer import fleets_table
+from simulator.reports.sections.answer import fleets_table, plan_figures
 from simulator.reports.sections.appendix import reproduce_table
 from simulator.reports.sections.cost import break_even_chart, tco_waterfall_chart
 from simulator.reports.sections.growth import capacity_demand_chart
 from simulator.reports.sections.inputs import workload_content
 from simulator.reports.sections.performance import performance_content
+from simulator.reports.sections.resilience import cases_blocks
 from simulator.reports.sections.sites import energy_content, facilities_content
 from simulator.reports.sections.sizing import sizing_content
 from simulator.reports.sections.uncertainty import tornado_chart
 from simulator.reports.studies import gather
 from simulator.reports.words.fields import plan_command
 from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.plan_values import watched
 from tests.reports.report_cases import CREATED, studied
 
 
@@ -201,8 +203,26 @@ def test_cheapest_or_fastest_fleets_are_beaten_by_none() -> None:
 
 def test_fleets_stand_one_a_row_as_asked() -> None:
     plan = studied().plan
-    made = fleets_table(plan.fleets)
+    made = fleets_table(plan.fleets, objectives=plan.objectives)
     assert [item.cells[2].value for item in made.rows] == [fleet.devices for fleet in plan.fleets]
+
+
+def test_tables_figures_and_charts_show_the_percentiles_that_are_asked_for() -> None:
+    asked = {"rps": 3.0, "model": "llama-3.1-8b", "hardware": ("h100",), "ttft_p99": "1s", "latency_p90": "9s"}
+    plan = plan_capacity(plan_spec({**asked, "resilience": True, "verify": False}))
+    fleet, objectives = plan.best, plan.objectives
+    assert list(watched(fleet.degraded, objectives)) == ["TTFT p99", "TPOT p95", "E2E p90"]
+    assert fleet.degraded.objectives_s[0] > fleet.degraded.ttft_p95_s
+    shown = fleets_table(plan.fleets, objectives=objectives, brief=True)
+    assert [item.title for item in shown.columns[-4:-1]] == ["TTFT p99", "TPOT p95", "E2E p90"]
+    assert [cell.value for cell in shown.rows[0].cells[-4:-1]] == list(watched(fleet.degraded, objectives).values())
+    assert [item.label for item in plan_figures(plan)][2:5] == ["TTFT p99", "TPOT p95", "E2E p90"]
+    studies = gather(plan, command="", complete=False)
+    (chart,) = (item.chart for item in performance_content(studies) if isinstance(item, Figure))
+    assert [series.name for series in chart.series] == ["TTFT p99", "TTFT p50"]
+    assert "TTFT p95" not in plan_text(plan, explain=True)
+    (cases,) = cases_blocks(plan)
+    assert [item.title for item in cases.columns[3:6]] == ["TTFT p99", "TPOT p95", "E2E p90"]
 
 
 def test_marks_are_plain_svg() -> None:

@@ -35,17 +35,16 @@ class ReplicaLoad:
     """Latency over load of one replica.
 
     rates_per_s, loads : arrival rates and their shares of the saturation rate
-    ttft_p95_s, tpot_p95_s, e2e_p95_s, ttft_p50_s : at those rates [s]
+    ttft_p50_s, ttft_slow_s : at those rates, the latter at ``percentile`` [s]
     at : at each of the rates that were asked for, every metric
-    knee_load : share of saturation from which TTFT p95 rises faster than the chord from idle to the end
+    knee_load : share of saturation from which ``ttft_slow_s`` rises faster than the chord from idle to the end
     """
 
     rates_per_s: tuple[float, ...]
     loads: tuple[float, ...]
     ttft_p50_s: tuple[float, ...]
-    ttft_p95_s: tuple[float, ...]
-    tpot_p95_s: tuple[float, ...]
-    e2e_p95_s: tuple[float, ...]
+    ttft_slow_s: tuple[float, ...]
+    percentile: float
     knee_load: float
     knee_ttft_s: float
     at: tuple[tuple[ReplicaLoadPoint, ...], ...]
@@ -66,9 +65,11 @@ def knee_index(x: Array, y: Array) -> int:
     return int(np.argmax(along - rise))
 
 
-def replica_load(fleet: Fleet, *, rates_per_s: tuple[float, ...] = ()) -> ReplicaLoad:
-    """Percentiles of one replica of a fleet over its load, and at the given ``rates_per_s`` of the whole replica. Where
-    it only decodes, with its share of the prefill pool before it."""
+def replica_load(
+    fleet: Fleet, *, rates_per_s: tuple[float, ...] = (), objectives: Sequence[ObjectiveSpec] = ()
+) -> ReplicaLoad:
+    """Percentiles of one replica of a fleet over its load, the slow one that of ``objectives``, and at ``rates_per_s``
+    of the whole replica. Where it only decodes, with its share of the prefill pool before it."""
     counts = tuple(pool.replicas for pool in fleet.pools)
     saturation_per_s = fleet.serving.saturation_per_s(counts)
     loads = np.linspace(0.02, _HIGHEST_LOAD, _POINTS)
@@ -78,7 +79,9 @@ def replica_load(fleet: Fleet, *, rates_per_s: tuple[float, ...] = ()) -> Replic
         values = state.percentile_s(metric, percentile)[:_POINTS]
         return values[np.isfinite(values)]
 
-    ttft = curve_of(LatencyMetric.TTFT, 95.0)
+    bounded = (item.percentile for item in objectives if item.metric is LatencyMetric.TTFT)
+    percentile = max(bounded, default=95.0)
+    ttft = curve_of(LatencyMetric.TTFT, percentile)
     shown = len(ttft)
     knee = knee_index(loads[:shown], ttft)
     at = tuple(
@@ -97,9 +100,8 @@ def replica_load(fleet: Fleet, *, rates_per_s: tuple[float, ...] = ()) -> Replic
         rates_per_s=tuple(float(load * saturation_per_s) for load in loads[:shown]),
         loads=tuple(float(load) for load in loads[:shown]),
         ttft_p50_s=tuple(map(float, curve_of(LatencyMetric.TTFT, 50.0)[:shown])),
-        ttft_p95_s=tuple(map(float, ttft)),
-        tpot_p95_s=tuple(map(float, curve_of(LatencyMetric.TPOT, 95.0)[:shown])),
-        e2e_p95_s=tuple(map(float, curve_of(LatencyMetric.E2E, 95.0)[:shown])),
+        ttft_slow_s=tuple(map(float, ttft)),
+        percentile=percentile,
         knee_load=float(loads[knee]),
         knee_ttft_s=float(ttft[knee]),
         at=at,

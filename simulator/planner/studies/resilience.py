@@ -45,6 +45,7 @@ class LossCase:
     ttft_p95_s: float = inf
     tpot_p95_s: float = inf
     e2e_p95_s: float = inf
+    objectives_s: tuple[float, ...] = ()
     holds: bool = False
     of_server: bool = field(default=False, metadata=INSIDE)
 
@@ -175,10 +176,11 @@ def loss_case(question: Question, sized: Sized, *, name: str, lost: Counts, of_s
     gone = sum(lost)
     case = LossCase(name=name, replicas_lost=gone, replicas_left=sum(left), load=load, of_server=of_server)
     if load >= 1:
-        return case
+        return replace(case, objectives_s=(inf,) * len(objectives))
     (at,) = shape.at_counts(rate, left, objectives=objectives)
     holds = all(value <= item.bound_s for value, item in zip(at.objectives_s, objectives, strict=True))
-    return replace(case, ttft_p95_s=at.ttft_p95_s, tpot_p95_s=at.tpot_p95_s, e2e_p95_s=at.e2e_p95_s, holds=holds)
+    names = ("ttft_p95_s", "tpot_p95_s", "e2e_p95_s", "objectives_s")
+    return replace(case, holds=holds, **{name: getattr(at, name) for name in names})
 
 
 def availability_of(question: Question, sized: Sized) -> Availability | None:

@@ -250,6 +250,7 @@ def _seen(question: Question, share: FleetShare) -> Seen:
     return Seen(
         ttft_p95_s=found.ttft_p95_s,
         tpot_p95_s=found.tpot_p95_s,
+        objectives_s=found.objectives_s,
         ranges=latency_range(share, objectives=question.objectives),
         chances=meeting_chances(share, objectives=question.objectives),
     )

@@ -21,6 +21,7 @@ class Seen:
 
     ttft_p95_s: float
     tpot_p95_s: float
+    objectives_s: tuple[float, ...]
     ranges: LatencyRange
     chances: tuple[float, ...]
 

@@ -103,9 +103,9 @@ def replica_load_chart(load: ReplicaLoad, *, plan: CapacityPlan) -> Chart:
     fleet = plan.best
     bounds = [item.bound_s for item in plan.objectives if item.metric is LatencyMetric.TTFT]
     highest = max([_SHOWN_BOUNDS * bound for bound in bounds] + [_SHOWN_KNEES * load.knee_ttft_s])
-    shown = [index for index, value in enumerate(load.ttft_p95_s) if value <= highest]
+    shown = [index for index, value in enumerate(load.ttft_slow_s) if value <= highest]
     rates = tuple(load.rates_per_s[index] for index in shown)
-    tall, usual = ([values[index] for index in shown] for values in (load.ttft_p95_s, load.ttft_p50_s))
+    tall, usual = ([values[index] for index in shown] for values in (load.ttft_slow_s, load.ttft_p50_s))
     notes = [
         Annotation(text=f"planned, {percent_text(fleet.degraded.load)} of saturation", x=fleet.degraded.rate_per_s),
         Annotation(text="knee", x=load.knee_per_s, y=load.knee_ttft_s),
@@ -117,7 +117,7 @@ def replica_load_chart(load: ReplicaLoad, *, plan: CapacityPlan) -> Chart:
         x=Axis(title="Arrival rate of one replica", unit="requests/s", low=0.0),
         y=Axis(title="TTFT", unit="s", low=0.0, high=with_room(max([*tall, *bounds]))),
         series=(
-            Series(name="TTFT p95", kind=SeriesKind.LINE, x=rates, y=tuple(tall), color=0),
+            Series(name=f"TTFT p{load.percentile:g}", kind=SeriesKind.LINE, x=rates, y=tuple(tall), color=0),
             Series(name="TTFT p50", kind=SeriesKind.LINE, x=rates, y=tuple(usual), color=4, dashed=True),
         ),
         annotations=tuple(notes),

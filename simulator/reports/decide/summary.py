@@ -43,10 +43,12 @@ def _numbers(studies: Studies) -> doc.Facts:
 def _promise(studies: Studies) -> str:
     plan = studies.plan
     held = ", ".join(f"{item.name} within {bound_text(item.bound_s)}" for item in plan.objectives)
+    held_for = plan.objectives[0].percentile if plan.objectives else 95.0
     rate = rate_text(plan.demand.planned_rate_per_s, served_unit(plan.demand).removesuffix("/s"))
     return (
         f"It carries {rate} at the peak, with its spare machines down: {held or 'no latency is promised'}. TTFT is the "
-        "time to the first word, TPOT the time of each further one; p95 means 95 of 100 requests."
+        "time to the first word, TPOT the time of each further one; "
+        f"p{held_for:g} means {held_for:g} of 100 requests."
     )
 
 

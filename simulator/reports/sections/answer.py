@@ -14,6 +14,7 @@ from simulator.planner.money.market import COMMITMENT_MONTHS
 from simulator.reports.content import document as doc
 from simulator.reports.content import quantities as say
 from simulator.reports.words.derivation import CASES, ranking_texts, resource_text, steady_text, taken_text
+from simulator.specs.question.plan_values import ObjectiveSpec, watched
 
 if TYPE_CHECKING:
     from simulator.planner.fleet.replica_load import LatencyRange
@@ -188,8 +189,11 @@ def simulated_text(found: Verification, *, fleet: str = "", ending: str = "") ->
     return f"{named}Simulated with the spares down: {shown}; {held} of {found.requests:,} requests hold{ending}."
 
 
-def fleets_table(fleets: Sequence[Fleet], *, note: str = "", brief: bool = False) -> doc.Table:
-    """Fleets that were sized for the same demand, one a row; latencies hold with the spares down.
+def fleets_table(
+    fleets: Sequence[Fleet], *, objectives: Sequence[ObjectiveSpec], note: str = "", brief: bool = False
+) -> doc.Table:
+    """Fleets that were sized for the same demand, one a row; latencies hold with the spares down, at the percentiles of
+    ``objectives``.
 
     brief : only what they are compared by, for a terminal. Money by the token is all of it on the answers: shares of
     prompts and answers are not alike in pools and in replicas that do both.
@@ -200,9 +204,9 @@ def fleets_table(fleets: Sequence[Fleet], *, note: str = "", brief: bool = False
     def cells(fleet: Fleet) -> list[doc.Cell | str]:
         cost = fleet.cost
         by_unit = cost.per_million_requests if per_request else cost.per_million_output_tokens_all_in
-        first, last = doc.seconds(fleet.degraded.ttft_p95_s), doc.seconds(fleet.degraded.tpot_p95_s)
+        seen = watched(fleet.degraded, objectives)
+        latencies = [doc.EMPTY if per_request and name[:4] == "TPOT" else doc.seconds(seen[name]) for name in seen]
         kind, bought = (fleet.hardware, fleet.label, doc.count(fleet.devices)), doc.price(cost.per_hour)
-        latencies = (first, doc.EMPTY if per_request else last)
         if brief:
             return [*kind, replicas_text(fleet), bought, doc.price(by_unit), *latencies, fleet.provenance]
         spread = doc.ordered(f"{fleet.devices_low:,} – {fleet.devices_high:,}", fleet.devices_low)
@@ -212,7 +216,7 @@ def fleets_table(fleets: Sequence[Fleet], *, note: str = "", brief: bool = False
         power = doc.kilowatts(fleet.typical_w)
         return [*kind, *made, doc.price(by_unit), power, *latencies, resource_text(fleet.limit), fleet.provenance]
 
-    kind, latencies = "hardware: | setup: | GPUs", "TTFT p95 | TPOT p95"
+    kind, latencies = "hardware: | setup: | GPUs", " | ".join(watched(fleets[0].degraded, objectives))
     heads = f"{kind} | 80 % | replicas | cost/h | price: | {unit} | kW | {latencies} | limited by: | known:"
     if brief:
         heads = f"{kind} | replicas | cost/h | {unit} | {latencies} | known:"
@@ -280,18 +284,20 @@ def plan_figures(plan: CapacityPlan, *, ranges: LatencyRange | None = None) -> t
     fleet, down = plan.best, plan.best.degraded
     ends, power_w = (fleet.devices_low, fleet.devices_high), fleet.typical_w
     per_month, per_unit = _cost(fleet)
+    seen = watched(down, plan.objectives)
+    ends_s = watched(ranges, plan.objectives) if ranges else {}
     return (
         say.quantity("devices", device_word(fleet), float(fleet.devices), say.count_text, ends),
         per_month,
-        latency_quantity("ttft_p95_s", "TTFT p95", down.ttft_p95_s, ranges.ttft_p95_s if ranges else None),
-        latency_quantity("tpot_p95_s", "TPOT p95", down.tpot_p95_s, ranges.tpot_p95_s if ranges else None),
+        *(latency_quantity(name, value, ends_s.get(name)) for name, value in seen.items()),
         per_unit,
         say.quantity("power_typical_w", "Power", power_w, say.watts_text, fleet.ends_of(power_w)),
     )
 
 
-def latency_quantity(key: str, label: str, value_s: float, ends_s: tuple[float, float] | None) -> say.Quantity:
-    """A latency with the ends of its interval [s], where they are known; ends at which a fleet is overloaded say so."""
+def latency_quantity(label: str, value_s: float, ends_s: tuple[float, float] | None) -> say.Quantity:
+    """``TTFT p95`` with the ends of its interval [s], where they are known; where a fleet is overloaded they say so."""
+    key = f"{label.lower().replace(' ', '_')}_s"
     return replace(say.quantity(key, label, value_s, _limited, ends_s), text=say.seconds_text(value_s))
 
 

@@ -19,6 +19,7 @@ from simulator.reports.sections.answer import price_blocks
 from simulator.reports.studies import Studies
 from simulator.reports.words.derivation import families_text, nearest_rejections, order_text, terms_text
 from simulator.reports.words.fields import note_text, rejection_text
+from simulator.specs.question.plan_values import watched
 from simulator.units import KILO
 
 _SHOWN = 14
@@ -40,10 +41,11 @@ def _why_not(fleet: Fleet, best: Fleet) -> str:
     return f"costs {change}" if change else "costs the same"
 
 
-def _option(fleet: Fleet, best: Fleet) -> doc.Row:
+def _option(fleet: Fleet, plan: CapacityPlan) -> doc.Row:
+    best = plan.best
     name, spread = f"{fleet.hardware} {fleet.label}", f"{fleet.devices_low:,}–{fleet.devices_high:,}"
     taken = (doc.count(fleet.devices), spread, doc.money(fleet.cost.per_hour, digits=0), doc.kilowatts(fleet.typical_w))
-    latencies = (doc.seconds(fleet.degraded.ttft_p95_s), doc.seconds(fleet.degraded.tpot_p95_s))
+    latencies = map(doc.seconds, watched(fleet.degraded, plan.objectives).values())
     return doc.row(name, *taken, *latencies, fleet.provenance, _why_not(fleet, best), total=fleet is best)
 
 
@@ -64,11 +66,12 @@ def _options_table(studies: Studies) -> doc.Table:
     far = [fleet for fleet in plan.fleets if fleet not in near]
     left = [f"{len(far)} that cost or need over {_FAR:g} times as much"] if far else []
     left += [f"{len(near[_SHOWN:])} more of those"] if near[_SHOWN:] else []
+    latencies = " | ".join(watched(plan.best.degraded, plan.objectives))
     return doc.table(
         "options",
         f"{len(near)} options, {order_text(near)}, those without a price last",
-        f"Option:: | Devices | 80 % | {studies.currency}/h | kW | TTFT p95 | TPOT p95 | Known: | Verdict:",
-        [_option(fleet, plan.best) for fleet in near[:_SHOWN]],
+        f"Option:: | Devices | 80 % | {studies.currency}/h | kW | {latencies} | Known: | Verdict:",
+        [_option(fleet, plan) for fleet in near[:_SHOWN]],
         note="Each sized for the whole demand with the same spares; latencies at the peak with the spares down; "
         f"{plan.candidates:,} candidates." + (f" Left out: {', '.join(left)}." if left else ""),
     )

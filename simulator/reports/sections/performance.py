@@ -13,7 +13,7 @@ from simulator.reports.content.quantities import counted_text, percent_text
 from simulator.reports.sections.resilience import cases_blocks
 from simulator.reports.studies import Studies, of_each
 from simulator.specs.base import ValueOrigin
-from simulator.specs.question.plan_values import LatencyMetric
+from simulator.specs.question.plan_values import LatencyMetric, watched
 from simulator.units import bound_text
 
 
@@ -122,10 +122,10 @@ def _latency_table(studies: Studies, *, index: int, key: str, title: str) -> doc
 
 
 def _intervals(studies: Studies) -> str:
-    found = studies.latencies
+    ranges = watched(studies.latencies, studies.plan.objectives)
     ends = [
         f"{name} {' to '.join(doc.cell_text(doc.seconds(end_s), currency='') for end_s in ends_s)}"
-        for name, ends_s in (("TTFT p95", found.ttft_p95_s), ("TPOT p95", found.tpot_p95_s))
+        for name, ends_s in ranges.items()
     ]
     return f" 80 % intervals by the errors of the step times: {' and '.join(ends)}."
 

@@ -12,6 +12,7 @@ from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, Seri
 from simulator.reports.content.document import Block, Figure, Table, count, fraction, seconds, table
 from simulator.reports.content.quantities import availability_text, counted_text, percent_text, seconds_text
 from simulator.reports.words.fields import note_text
+from simulator.specs.question.plan_values import watched
 from simulator.units import SECONDS_PER_MINUTE, plain_text
 
 
@@ -20,15 +21,16 @@ def cases_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
     found = plan.study(Resilience)
     if found is None:
         return ()
+    shown = [watched(case, plan.objectives, free="ttft tpot e2e") for case in found.cases]
     rows = [
         (
             *(case.name, count(case.replicas_left), fraction(case.load)),
-            *map(seconds, (case.ttft_p95_s, case.tpot_p95_s, case.e2e_p95_s)),
+            *map(seconds, seen.values()),
             "held" if case.holds else "missed",
         )
-        for case in found.cases
+        for case, seen in zip(found.cases, shown, strict=True)
     ]
-    heads = "Lost: | Replicas left | Load | TTFT p95 | TPOT p95 | E2E p95 | Objectives:"
+    heads = f"Lost: | Replicas left | Load | {' | '.join(shown[0])} | Objectives:"
     note = "Steps as predicted: the room that the plan leaves for slower ones helps here."
     return (table("degraded_cases", "After something fails, at the peak", heads, rows, note=note),)
 

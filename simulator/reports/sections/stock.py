@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.studies.stock_fleets import StockPlan
@@ -15,6 +13,7 @@ from simulator.reports.content.document import Cell, Table, count, kilo, kilowat
 from simulator.reports.sections.answer import device_word, latency_quantity
 from simulator.reports.studies import Studies
 from simulator.reports.words.fields import note_texts
+from simulator.specs.question.plan_values import watched
 
 
 def stock_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
@@ -27,25 +26,28 @@ def stock_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
             *(f"{share.hardware} {share.label}", f"{share.replicas:,} + {share.spares:,}"),
             *map(count, (share.devices, share.from_stock, share.bought)),
             number(share.rate_per_s),
-            *(seconds(None if share.seen is None else getattr(share.seen, key)) for key in _SLOWEST),
+            *map(seconds, watched(share.seen, plan.objectives).values()),
             *(money(share.cost_per_hour, digits=0), kilowatts(share.typical_w)),
         )
         for share in stock.shares
     ]
     title = f"With what exists: {stock.devices} accelerators, {stock.bought} of them to obtain"
     counted, taken = "Devices | Existing | To obtain", f"{plan.best.cost.currency}/h | kW"
-    heads = f"Fleet: | Replicas: | {counted} | Requests/s | TTFT p95 | TPOT p95 | {taken}"
+    heads = f"Fleet: | Replicas: | {counted} | Requests/s | {' | '.join(_slowest(plan, stock))} | {taken}"
     return (table("stock", title, heads, rows, note=_note(stock)),)
 
 
-_SLOWEST: Mapping[str, str] = MappingProxyType({"ttft_p95_s": "TTFT p95", "tpot_p95_s": "TPOT p95"})
-
-
-def _slowest_s(stock: StockPlan, key: str) -> tuple[float, tuple[float, float]]:
-    """A latency of the fleet that is slowest, and the ends of the intervals that are slowest [s]."""
+def _slowest(plan: CapacityPlan, stock: StockPlan) -> dict[str, tuple[float, tuple[float, float]]]:
+    """Each latency of the fleet that is slowest, and the ends of the intervals that are slowest [s], by name."""
     seen = [share.seen for share in stock.shares if share.seen is not None]
-    lows, highs = zip(*(getattr(item.ranges, key) for item in seen), strict=True)
-    return max(getattr(item, key) for item in seen), (max(lows), max(highs))
+    values = [watched(item, plan.objectives) for item in seen]
+    ranges = [watched(item.ranges, plan.objectives) for item in seen]
+
+    def slowest(name: str) -> tuple[float, tuple[float, float]]:
+        lows, highs = zip(*(item[name] for item in ranges), strict=True)
+        return max(item[name] for item in values), (max(lows), max(highs))
+
+    return {name: slowest(name) for name in values[0]}
 
 
 def stock_figures(plan: CapacityPlan, stock: StockPlan) -> tuple[say.Quantity, ...]:
@@ -55,21 +57,19 @@ def stock_figures(plan: CapacityPlan, stock: StockPlan) -> tuple[say.Quantity, .
         say.quantity("devices", f"{word} in use", float(stock.devices), say.count_text),
         say.quantity("bought", "To obtain", float(stock.bought), say.count_text),
         say.quantity("per_month", "Rent per month", rent, partial(say.money_text, currency=plan.best.cost.currency)),
-        *(latency_quantity(key, label, *_slowest_s(stock, key)) for key, label in _SLOWEST.items()),
+        *(latency_quantity(name, *found) for name, found in _slowest(plan, stock).items()),
         say.quantity("power_typical_w", "Power", stock.typical_w, say.watts_text),
     )
 
 
 def stock_gauges(plan: CapacityPlan, stock: StockPlan) -> dict[str, Gauge]:
     """The slowest latencies against the objectives, by their fields."""
-    fields = {label: key for key, label in _SLOWEST.items()}
-    found = {}
-    for item, chance in zip(plan.objectives, stock.chances, strict=True):
-        key = fields.get(item.name)
-        if key is not None:
-            value_s, ends_s = _slowest_s(stock, key)
-            found[key] = Gauge(bound_s=item.bound_s, value_s=value_s, ends_s=ends_s, chance=chance)
-    return found
+    found = _slowest(plan, stock)
+    return {
+        f"{item.key}_s": Gauge(bound_s=item.bound_s, value_s=value_s, ends_s=ends_s, chance=chance)
+        for item, chance in zip(plan.objectives, stock.chances, strict=True)
+        for value_s, ends_s in (found[item.name],)
+    }
 
 
 def stock_verdict_line(plan: CapacityPlan, stock: StockPlan) -> str:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from simulator.phases.memory import MemoryPlan
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.serving.capacity import Limit, Resource
-from simulator.reports.content.quantities import counted_text, money_text, price_text, served_unit
+from simulator.reports.content.quantities import counted_text, money_text, price_text, seconds_text, served_unit
 from simulator.reports.words.fields import flag_of, note_text, rejection_text
 from simulator.specs.money.prices import OfferKind
 from simulator.specs.question.plan import NONE
+from simulator.specs.question.plan_values import ObjectiveSpec, watched
 from simulator.units import GIGA, KILO, MILLI, bound_text, percent_text, plain_text
 
 if TYPE_CHECKING:
@@ -233,12 +234,17 @@ def _pool_lines(plan: CapacityPlan, transfer: Transfer) -> list[str]:
     ]
 
 
-def _against(fleets: list[Fleet], currency: str) -> str:
+def _latencies_text(found: Mapping[str, float]) -> str:
+    """``TTFT p95 658 ms, TPOT p95 40.0 ms``."""
+    return ", ".join(f"{name} {seconds_text(value_s)}" for name, value_s in found.items())
+
+
+def _against(fleets: list[Fleet], currency: str, objectives: Sequence[ObjectiveSpec]) -> str:
     best = fleets[0]
     cost = "price unknown" if best.cost.per_hour is None else f"{best.cost.per_hour:,.2f} {currency}/h"
     return (
-        f"{best.devices} x {best.hardware} {best.label} ({cost}, {best.typical_w / KILO:,.0f} kW, p95 with the spares "
-        f"down: TTFT {best.degraded.ttft_p95_s / MILLI:.0f} ms, TPOT {best.degraded.tpot_p95_s / MILLI:.1f} ms)"
+        f"{best.devices} x {best.hardware} {best.label} ({cost}, {best.typical_w / KILO:,.0f} kW, with the spares "
+        f"down: {_latencies_text(watched(best.degraded, objectives))})"
     )
 
 
@@ -250,8 +256,8 @@ def serving_lines(plan: CapacityPlan) -> list[str]:
     together = [fleet for fleet in fleets if len(fleet.pools) == 1]
     if apart and together:
         currency = plan.best.cost.currency
-        lines.append(f"aggregated at best: {_against(together, currency)}")
-        lines.append(f"disaggregated at best: {_against(apart, currency)}")
+        lines.append(f"aggregated at best: {_against(together, currency, plan.objectives)}")
+        lines.append(f"disaggregated at best: {_against(apart, currency, plan.objectives)}")
     return lines
 
 
@@ -309,8 +315,8 @@ def _fleet_lines(plan: CapacityPlan, fleet: Fleet) -> list[str]:
         )
     for name, at in (("all replicas up", fleet.at_peak), ("spares down", fleet.degraded)):
         lines.append(
-            f"at the peak, {name}: p95 TTFT {at.ttft_p95_s / MILLI:.0f} ms, TPOT {at.tpot_p95_s / MILLI:.1f} ms, "
-            f"E2E {at.e2e_p95_s:.2f} s at {percent_text(at.load)} of saturation"
+            f"at the peak, {name}: {_latencies_text(watched(at, plan.objectives, free='ttft tpot e2e'))} at "
+            f"{percent_text(at.load)} of saturation"
         )
     lines.append(
         f"80 % interval of the step times: {fleet.devices_low} to {fleet.devices_high} devices ({fleet.provenance})"

@@ -313,6 +313,21 @@ class ObjectiveSpec(Spec):
         return 1 - value_s / self.bound_s
 
 
+def watched(found: Any, objectives: Sequence[ObjectiveSpec], *, free: str = "ttft tpot") -> dict[str, Any]:
+    """What tables show of latencies, by ``TTFT p99``: the values of the objectives, and the p95 of ``free`` metrics
+    that none bounds.
+
+    found : has ``objectives_s``, in the order of ``objectives``, and ``ttft_p95_s`` and the like
+    """
+    values = {(item.metric, item.percentile): value for item, value in zip(objectives, found.objectives_s, strict=True)}
+    bounded = {metric for metric, _ in values}
+    unbounded = (metric for metric in map(LatencyMetric, free.split()) if metric not in bounded)
+    values |= {(metric, 95.0): getattr(found, f"{metric}_p95_s") for metric in unbounded}
+    order = list(LatencyMetric)
+    by_metric = sorted(values, key=lambda item: (order.index(item[0]), item[1]))
+    return {f"{metric.upper()} p{percentile:g}": values[metric, percentile] for metric, percentile in by_metric}
+
+
 _WRITTEN = re.compile(r"(ttft|tpot|e2e|latency)[-_]p([0-9]+(?:\.[0-9]+)?)\s*=\s*(.+)")
 
 

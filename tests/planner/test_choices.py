@@ -171,6 +171,22 @@ class TestStock:
             planned(stock=("h100=32",), max_gpus=40)
         assert planned(stock=("h100=800",), max_cost_per_hour=1).study(StockPlan) is not None
 
+    def test_power_and_racks_are_of_what_exists_and_of_what_is_obtained(self) -> None:
+        asked = {"model": "llama-3.1-70b", "hardware": "h100", "tp": 2, "rps": 200.0, "stock": ("h100=20",)}
+        plan = planned(**asked, max_power_kw=200, max_racks=40)
+        stock = plan.study(StockPlan)
+        assert stock is not None
+        assert stock.bought % 8 == 0
+        per_device_w = plan.best.maximum_w / plan.best.devices
+        assert stock.maximum_w == pytest.approx(stock.devices * per_device_w)
+        limits = {"max_power_kw": stock.maximum_w / 1000 - 1, "max_racks": 1}
+        for field, least in limits.items():
+            with pytest.raises(InfeasibleError, match="needed with the stock") as refusal:
+                planned(**asked, **{field: least})
+            ((name, offered),) = refusal.value.offers.items()
+            assert name == field
+            assert planned(**asked, **{field: float(offered)}).study(StockPlan) is not None
+
 
 @pytest.mark.usefixtures("few_accelerators")
 class TestGap:

@@ -145,12 +145,12 @@ def over_limits(question: Question, ranked: Sequence[Sized], limits: Sequence[Fl
                 f"{plain_text(value - limit.allowed)} more than the {plain_text(limit.allowed)} allowed",
                 field=Option(limit.field),
                 code="over_budget",
-                hint=f"`{limit.field}` {_rounded_up(value)} is the nearest that is feasible as asked",
-            ).offering({limit.field: _rounded_up(value)})
+                hint=f"`{limit.field}` {rounded_up(value)} is the nearest that is feasible as asked",
+            ).offering({limit.field: rounded_up(value)})
     nearest = min(ranked, key=lambda item: (max(limit.share(item) for limit in limits), item.rank))
     broken = [limit for limit in limits if not limit.holds(nearest)]
     shown = " and ".join(f"`{limit.field}` {limit.allowed:g}" for limit in limits)
-    needs = ", ".join(f"`{limit.field}` {_rounded_up(limit.taken(nearest) or float('inf'))}" for limit in broken)
+    needs = ", ".join(f"`{limit.field}` {rounded_up(limit.taken(nearest) or float('inf'))}" for limit in broken)
     return InfeasibleError(
         f"no fleet holds {shown} together, though each alone can be held; nearest is "
         f"{nearest.devices} x {name_of(nearest)}",
@@ -160,7 +160,7 @@ def over_limits(question: Question, ranked: Sequence[Sized], limits: Sequence[Fl
     )
 
 
-def _rounded_up(value: float) -> str:
+def rounded_up(value: float) -> str:
     """Four digits, or all before the point; never below ``value``, so that it can be typed."""
     before_point = len(str(int(value)))
     digits = Context(prec=max(_DIGITS, before_point), rounding=ROUND_CEILING)

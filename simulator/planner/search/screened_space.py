@@ -32,12 +32,13 @@ Pairs = Iterable[tuple[ParallelismSpec, Variant]]
 """Set-ups of one accelerator."""
 
 
-def device_power_w(platform: Platform) -> float:
-    """Typical power of one accelerator with its share of the server, or its limit [W]."""
+def device_power_w(platform: Platform, *, nameplate: bool = False) -> float:
+    """Typical or ``nameplate`` power of one accelerator with its share of the server, or its limit [W]."""
     server = platform.server
     if server is None:
         return platform.hardware.limit_w
-    return server.expected_w(platform.hardware) / server.accelerators_per_server
+    whole_w = server.nameplate_w(platform.hardware) if nameplate else server.expected_w(platform.hardware)
+    return whole_w / server.accelerators_per_server
 
 
 def screened_load(question: Question, *, steps: ScreenedSteps, space: SearchSpace) -> ScreenedLoad:

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import ceil, inf, isfinite
 from types import MappingProxyType
 
 from simulator.errors import InfeasibleError, Option, contradiction
 from simulator.planner.capacity_plan import CapacityPlan, PlanBasis, StudyContext
 from simulator.planner.fleet.fleet import Sized, complete, housed, size, sized_as, spares_of
 from simulator.planner.fleet.replica_load import latency_range, meeting_chances
+from simulator.planner.gap.limits import rounded_up
 from simulator.planner.money.cost import fleet_cost
+from simulator.planner.money.facilities import racked
 from simulator.planner.records import Platform
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
@@ -25,6 +28,7 @@ from simulator.records import dataclass
 from simulator.specs.base import Note
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import stock_entry
+from simulator.units import KILO, plain_text
 
 _ROUNDS = 4
 """How often what serves is planned again at most."""
@@ -62,10 +66,12 @@ def _from_stock(item: Sized, *, counts: Counts, spare: Counts, rate_per_s: float
         from_stock=devices,
         bought=0,
         by_kind=(),
+        kept_by_kind=((candidate.hardware, devices),),
         rate_per_s=rate_per_s,
         capacity_per_s=shape.capacity_per_s(counts),
         cost_per_hour=0.0,
         typical_w=devices * device_power_w(candidate.platform),
+        maximum_w=devices * device_power_w(candidate.platform, nameplate=True),
         serving=shape,
         counts=counts,
         spare=spare,
@@ -130,17 +136,19 @@ def _extended(question: Question, sized: Sized, *, stock: Mapping[str, int], rat
     shape, left = sized.evaluated, dict(stock)
     counts = shape.counts(rate_per_s)
     spare = spares_of(shape, counts, spec=question.spec)
-    more, kept_w = [], 0.0
+    more, kept_w, most_w = [], 0.0, 0.0
     for part, count, spares in zip(shape.parts, counts, spare, strict=True):
         name, each = part.candidate.hardware, part.replica.devices
         existing = min(left.get(name, 0) // each, count + spares)
         left[name] = left.get(name, 0) - existing * each
         more.append(count + spares - existing)
         kept_w += existing * each * device_power_w(part.candidate.platform)
+        most_w += existing * each * device_power_w(part.candidate.platform, nameplate=True)
     kept = shape.devices(counts) + shape.devices(spare) - shape.devices(tuple(more))
     new = housed(shape, tuple(more), round_to=question.spec.round_to)
     prices = {price.hardware: price.per_hour for price in sized.cost.prices}
     bought = sum(item.devices for item in new)
+    kept_by_kind = {name: count - left[name] for name, count in stock.items()}
     return FleetShare(
         hardware=shape.candidate.hardware,
         label=shape.candidate.label,
@@ -150,10 +158,12 @@ def _extended(question: Question, sized: Sized, *, stock: Mapping[str, int], rat
         from_stock=kept,
         bought=bought,
         by_kind=tuple((item.hardware, item.devices) for item in new if item.devices),
+        kept_by_kind=tuple((name, count) for name, count in kept_by_kind.items() if count),
         rate_per_s=rate_per_s,
         capacity_per_s=shape.capacity_per_s(counts),
         cost_per_hour=sum(item.devices * prices[item.hardware] for item in new) if prices else None,
         typical_w=kept_w + sum(item.typical_w for item in new),
+        maximum_w=most_w + sum(item.maximum_w for item in new),
         serving=shape,
         counts=counts,
         spare=spare,
@@ -274,29 +284,43 @@ def _unlike(question: Question, ranked: list[Sized], stock: Mapping[str, int], *
     return best
 
 
+def _racks(question: Question, plan: StockPlan) -> float:
+    """Racks of the servers in use, those that exist and new ones; infinite where no server is known."""
+    found = 0
+    for share in plan.shares:
+        kept, new = dict(share.kept_by_kind), dict(share.by_kind)
+        for platform in {part.candidate.hardware: part.candidate.platform for part in share.serving.parts}.values():
+            name, server = platform.hardware.name, platform.server
+            if server is None:
+                return inf
+            servers = sum(ceil(of.get(name, 0) / server.accelerators_per_server) for of in (kept, new))
+            found += racked(server, platform.hardware, servers=servers, ownership=question.ownership).racks
+    return found
+
+
 def _check_limits(question: Question, plan: StockPlan) -> None:
-    """All devices and the money for new ones against the limits that were given."""
-    spec = question.spec
-    for flag, given in ((Option("max_power_kw"), spec.max_power_kw), (Option("max_racks"), spec.max_racks)):
-        if given is not None:
-            raise contradiction("is not known for fleets from stock", field=flag, hint="leave it out")
-    if spec.max_gpus is not None and plan.devices > spec.max_gpus:
+    """All that works, and the money for what is new, against the limits that were given."""
+    spec, cost = question.spec, plan.cost_per_hour
+    taken: dict[str, tuple[str, float]] = {
+        "max_gpus": ("GPUs", plan.devices),
+        "max_cost_per_hour": (f"{question.prices.currency}/h", inf if cost is None else cost),
+        "max_power_kw": ("kW nameplate", plan.maximum_w / KILO),
+        "max_racks": ("racks", _racks(question, plan) if spec.max_racks is not None else 0.0),
+    }
+    for field, (unit, value) in taken.items():
+        allowed = getattr(spec, field)
+        if allowed is None or value <= allowed:
+            continue
+        held = isfinite(value)
+        more = f"{plain_text(value - allowed)} more than the {plain_text(allowed)} allowed"
         raise InfeasibleError(
-            f"{plan.devices} GPUs are needed with the stock, {plan.devices - spec.max_gpus} more than the "
-            f"{spec.max_gpus} allowed",
-            field=Option("max_gpus"),
+            f"{plain_text(value)} {unit} are needed with the stock ({plan.bought} GPUs to obtain), {more}"
+            if held
+            else f"what {plan.bought} GPUs to obtain take in {unit} is not known",
+            field=Option(field),
             code="over_budget",
-            hint=f"`max_gpus` {plan.devices} is the nearest that is feasible",
-        ).offering({"max_gpus": plan.devices})
-    cost = float("inf") if plan.cost_per_hour is None else plan.cost_per_hour
-    if spec.max_cost_per_hour is not None and cost > spec.max_cost_per_hour:
-        raise InfeasibleError(
-            f"{plan.bought} GPUs to obtain cost {cost:,.2f} {question.prices.currency}/h, "
-            f"above {spec.max_cost_per_hour:,.2f}",
-            field=Option("max_cost_per_hour"),
-            code="over_budget",
-            hint="more stock, or a higher limit",
-        )
+            hint=f"`{field}` {rounded_up(value)} is the nearest that is feasible" if held else "leave it out",
+        ).offering({field: rounded_up(value)} if held else {})
 
 
 def study(context: StudyContext) -> StockPlan | None:

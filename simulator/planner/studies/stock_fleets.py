@@ -30,9 +30,9 @@ class Seen:
 class FleetShare:
     """One of several fleets side by side, each with its share of the demand.
 
-    from_stock, bought : devices that exist and devices to be bought; by_kind : the latter by accelerator
+    from_stock, bought : devices that exist and devices to be bought; kept_by_kind, by_kind : both by accelerator
     rate_per_s : of the planned peak
-    cost_per_hour : of the bought devices only, None where no price is known
+    cost_per_hour : of the bought devices only, None where no price is known; maximum_w : nameplate
     serving, counts, spare : what serves, and replicas and spares of each of its parts; no part of the answer
     seen : what requests see with the spares gone, its 80 % intervals, and the probability that each objective holds
     simulated : the same in the event simulation, None where that was not asked
@@ -46,10 +46,12 @@ class FleetShare:
     from_stock: int
     bought: int
     by_kind: tuple[tuple[str, int], ...]
+    kept_by_kind: tuple[tuple[str, int], ...] = field(metadata=INSIDE)
     rate_per_s: float
     capacity_per_s: float
     cost_per_hour: float | None
     typical_w: float
+    maximum_w: float
     serving: Shape = field(compare=False, repr=False, metadata=INSIDE)
     counts: Counts = field(compare=False, repr=False, metadata=INSIDE)
     spare: Counts = field(compare=False, repr=False, metadata=INSIDE)
@@ -126,3 +128,8 @@ class StockPlan(Study):
     def typical_w(self) -> float:
         """Expected power of all that is in use."""
         return sum(share.typical_w for share in self.shares)
+
+    @property
+    def maximum_w(self) -> float:
+        """Nameplate power of all that is in use."""
+        return sum(share.maximum_w for share in self.shares)

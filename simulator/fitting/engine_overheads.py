@@ -24,13 +24,13 @@ from simulator.engine.runs.served_run import ServedRun
 from simulator.engine.uniform.record import UniformRun
 from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.errors import RoofcastError
-from simulator.fitting.replay import UNKNOWN_CV, run_scenario
+from simulator.fitting.replay import UNKNOWN_CV, run_scenario, runs_that_tell
 from simulator.kernels.timing import DEVIATE
 from simulator.phases.deployment import Deployment
 from simulator.records import dataclass
 from simulator.specs.base import Source
 from simulator.specs.engine.engine import EngineProfile, load_engine
-from simulator.specs.measured.serving_results import ServedSpec, ServingRun, load_serving_runs
+from simulator.specs.measured.serving_results import ServedSpec, ServingRun
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.writing import HEADING, ProfileText, yaml_text
 from simulator.units import MILLI
@@ -367,7 +367,7 @@ def calibrate_engine(files: Sequence[str], *, served: ServedSpec, profiles: str 
 
     Raises RoofcastError: a run is overloaded, or faster than the kernels alone, so that its overheads cannot be told.
     """
-    measured = [(run, name) for name in files for run in load_serving_runs(name)]
+    measured = runs_that_tell(files)
 
     def runs(unknown_cv: float) -> tuple[MeasuredRun, ...]:
         scenarios = (run_scenario(run, identifier=name, served=served, unknown_cv=unknown_cv) for run, name in measured)

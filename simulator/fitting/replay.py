@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simulator.engine.runs.answers import answer, run_intervals
-from simulator.errors import ignored_option, missing_field
+from simulator.errors import Option, RoofcastError, ignored_option, missing_field
 from simulator.kernels.timing import Range
 from simulator.records import dataclass
 from simulator.specs.base import validate
@@ -49,7 +49,9 @@ def _open_load(run: ServingRun, *, served: ServedSpec, rate_per_s: float, spread
     if run.has_requests:
         return {"kind": "serve", "workload": {"arrival": "trace", "trace": run.path, **shared}}
     stage = {"rate_per_s": rate_per_s, "duration_s": min(run.requests, REQUESTS) / rate_per_s}
-    gaps = {"arrival": "poisson"} if run.gap_cv == 1 else {"arrival": "gamma", "burstiness": run.gap_cv}
+    gaps: dict[str, Any] = {"arrival": "gamma", "burstiness": run.gap_cv}
+    if run.gap_cv in (0, 1):
+        gaps = {"arrival": "poisson"} if run.gap_cv else {"arrival": "constant", "spacing": "even"}
     lengths = {"isl_tokens": max(1, round(run.isl_tokens)), "osl_tokens": max(2, round(run.osl_tokens)), **spread}
     return {"kind": "serve", "workload": {"stages": [stage], **gaps, **lengths, **shared}}
 
@@ -82,12 +84,16 @@ def run_scenario(
 
     unknown_cv : spread of lengths of which the file has means alone
 
-    Raises RoofcastError: neither the file nor ``served`` names the model, or a field of the replica is refused.
+    Raises RoofcastError: neither the file nor ``served`` names the model, or how the replica guessed, or a field of the
+        replica is refused.
     """
     model = served.model or run.model
     if model is None:
         raise missing_field(f"is missing: {run.path} does not name it", field="model", hint="what was served")
-    told = {name: getattr(run, name) for name in ("tp_size", "ep_size", "dp_size")}
+    if run.guesses and served.techniques.speculation is None:
+        guessed = f"is missing: the replica of {run.path} guessed tokens"
+        raise missing_field(guessed, field=Option("speculation"), hint="mtp, eagle3:task=code or another method")
+    told = {name: getattr(run, name) for name in ("tp_size", "ep_size", "dp_size", "disaggregation")}
     asked = served.model_dump(exclude_unset=True, exclude={"system_prompt_tokens"})
     engine = ({} if run.engine is None else {"name": run.engine}) | asked.pop("engine", {})
     fields = {
@@ -99,6 +105,29 @@ def run_scenario(
         **_load(run, served=served, unknown_cv=unknown_cv),
     }
     return validate(ScenarioSpec, fields, where=run.path)
+
+
+def _tells_nothing(name: str, field: str, why: str) -> RoofcastError:
+    hint = "run one plain replica, and limit the clients or their rate"
+    return RoofcastError(f"{name}: {why}", field=field, code="not_identifiable", hint=hint)
+
+
+def runs_that_tell(files: Sequence[str]) -> list[tuple[ServingRun, str]]:
+    """The runs of files that tell an engine's overheads, each with its file. Of a sweep the benchmark that sends all
+    requests at once, which finds the limit, is left out.
+
+    Raises RoofcastError: no run of theirs can tell, or one is of another replica than a plain one.
+    """
+    found = [(run, name) for name in files for run in load_serving_runs(name)]
+    kept = [(run, name) for run, name in found if not run.at_once] or found
+    for run, name in kept:
+        if run.at_once:
+            raise _tells_nothing(name, "request_rate", "all requests came at once, so that TTFT is waiting")
+        if run.guesses:
+            raise _tells_nothing(name, "speculation", "guessed tokens hide the step")
+        if run.disaggregation is not None:
+            raise _tells_nothing(name, "disaggregation", "overheads are fitted to one replica")
+    return kept
 
 
 def replay_results(files: Sequence[str], *, served: ServedSpec, profiles: str | None = None) -> tuple[ReplayedRun, ...]:

@@ -246,9 +246,12 @@ class Note:
 
 
 def found_at(data: object, path: str) -> Any:
-    """What stands under a dotted path of plain data, None where nothing does."""
+    """What stands under a dotted path of plain data, None where nothing does; a number is a place in a list."""
     for name in path.split("."):
-        data = data.get(name) if isinstance(data, Mapping) else None
+        if isinstance(data, list) and name.isdecimal():
+            data = data[int(name)] if int(name) < len(data) else None
+        else:
+            data = data.get(name) if isinstance(data, Mapping) else None
     return data
 
 
@@ -275,12 +278,16 @@ def yaml_mapping(text: str, *, where: str | Path) -> dict[str, Any]:
 
 def read_json(path: str | Path) -> dict[str, Any]:
     """Read one JSON object; errors as in `read_yaml`."""
+    return _mapping(json_value(path), path=path, kind="JSON")
+
+
+def json_value(path: str | Path) -> Any:
+    """Whatever a JSON file holds, None where it is empty; errors as in `read_yaml`."""
     text = _text(path)
     try:
-        data = parse_json(text) if text.strip() else None
+        return parse_json(text) if text.strip() else None
     except MalformedError as error:
         raise ProfileError(f"{error.place(path)}: not valid JSON: {error.reason}", code="invalid_profile") from None
-    return _mapping(data, path=path, kind="JSON")
 
 
 def _text(path: str | Path) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from simulator.engine.runs.answers import answer
 from simulator.errors import RoofcastError
-from simulator.fitting.replay import UNKNOWN_CV, replay_results, run_scenario
+from simulator.fitting.replay import UNKNOWN_CV, replay_results, run_scenario, runs_that_tell
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.measured.serving_results import ServedSpec, load_serving_runs
 
@@ -22,7 +22,7 @@ INFERENCEX = {
 }  # fmt: skip
 
 
-def written(folder: Path, data: dict[str, Any]) -> str:
+def written(folder: Path, data: object) -> str:
     path = folder / "result.json"
     path.write_text(json.dumps(data), encoding="utf-8")
     return str(path)
@@ -114,3 +114,63 @@ def test_a_result_without_lengths_or_concurrency_is_refused_by_field(field: str,
     with pytest.raises(RoofcastError) as caught:
         replay_results([written(tmp_path, broken)], served=WHERE)
     assert caught.value.field == field
+
+
+def test_results_of_inferencex_that_were_collected_are_runs_of_their_own(tmp_path: Path) -> None:
+    collected = [INFERENCEX, INFERENCEX | {"conc": 32}]
+    runs = load_serving_runs(written(tmp_path, collected))
+    assert [run.concurrency for run in runs] == [16, 32]
+    with pytest.raises(RoofcastError) as caught:
+        load_serving_runs(written(tmp_path, [INFERENCEX, INFERENCEX | {"conc": None}]))
+    assert caught.value.field == "[1].conc"
+
+
+def test_pools_of_a_result_of_inferencex_are_those_of_the_scenario(tmp_path: Path) -> None:
+    pools = {
+        "disagg": True, "num_prefill_gpu": 16, "num_decode_gpu": 8, "prefill_num_workers": 2, "prefill_tp": 8,
+        "prefill_ep": 1, "prefill_dp_attention": "false", "decode_num_workers": 1, "decode_tp": 8, "decode_ep": 1,
+        "decode_dp_attention": "true", "model": "deepseek-r1-0528", "framework": "sglang",
+    }  # fmt: skip
+    told = {name: value for name, value in INFERENCEX.items() if name != "tp"} | pools
+    (run,) = load_serving_runs(written(tmp_path, told))
+    asked = run_scenario(run, identifier="x", served=ServedSpec(hardware="h200")).disaggregation
+    assert asked is not None
+    assert (asked.prefill_replicas, asked.prefill_tp_size, asked.decode_replicas) == (2, 8, 1)
+    assert (asked.decode_tp_size, asked.decode_dp_size, asked.decode_ep_size) == (1, 8, 8)
+    assert run.answered_per_s == pytest.approx(3300 * 24 / (0.9 * 2048))
+
+
+@pytest.mark.parametrize("name", ["inferencex", "vllm"])
+def test_a_replica_that_guessed_is_not_predicted_without_guesses(name: str, tmp_path: Path) -> None:
+    bench = json.loads((DATA / "vllm_bench.json").read_text("utf-8")) | {"spec_decode_acceptance_rate": 70.0}
+    path = written(tmp_path, bench if name == "vllm" else INFERENCEX | {"spec_decoding": "mtp"})
+    with pytest.raises(RoofcastError) as caught:
+        replay_results([path], served=WHERE)
+    assert caught.value.field == "speculation"
+    (run,) = load_serving_runs(path)
+    given = ServedSpec(model="llama-3.1-8b", hardware="h100", techniques={"speculation": {"method": "ngram"}})
+    assert run_scenario(run, identifier="x", served=given).techniques.speculation is not None
+
+
+@pytest.mark.parametrize(
+    ("updates", "field"),
+    [({"max_concurrency": None}, "request_rate"), ({"spec_decode_acceptance_rate": 70.0}, "speculation")],
+)
+def test_runs_that_tell_no_overhead_are_refused_by_field(updates: dict[str, Any], field: str, tmp_path: Path) -> None:
+    data = json.loads((DATA / "vllm_bench.json").read_text("utf-8"))
+    with pytest.raises(RoofcastError) as caught:
+        runs_that_tell([written(tmp_path, data | updates)])
+    assert (caught.value.field, caught.value.code) == (field, "not_identifiable")
+
+
+def test_the_throughput_benchmark_of_a_sweep_tells_no_overhead(tmp_path: Path) -> None:
+    data = json.loads((DATA / "guidellm.json").read_text("utf-8"))
+    data["benchmarks"][0]["config"]["strategy"] = {"type_": "throughput"}
+    assert [run.at_once for run, _ in runs_that_tell([written(tmp_path, data)])] == [False]
+
+
+def test_constant_arrivals_are_evenly_spaced(tmp_path: Path) -> None:
+    run = load_serving_runs(DATA / "guidellm.json")[1]
+    workload = run_scenario(run, identifier="x", served=WHERE).workload
+    assert workload is not None
+    assert (workload.arrival, workload.spacing) == ("constant", "even")

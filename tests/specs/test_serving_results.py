@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from simulator.errors import RoofcastError
+from simulator.specs.measured.result_file import ResultFile
 from simulator.specs.measured.serving_results import load_serving_runs
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "serving_results"
@@ -22,6 +24,12 @@ def changed(tmp_path: Path, name: str, **updates: Any) -> Path:
     return target
 
 
+def written(tmp_path: Path, data: dict[str, Any]) -> Path:
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    return path
+
+
 @pytest.mark.parametrize("name", ["vllm_bench.json", "guidellm.json", "aiperf.json"])
 def test_the_same_run_reads_the_same_from_every_tool(name: str) -> None:
     run = load_serving_runs(DATA / name)[0]
@@ -30,6 +38,7 @@ def test_the_same_run_reads_the_same_from_every_tool(name: str) -> None:
     assert run.tpot_s == pytest.approx(0.009)
     assert run.concurrency == pytest.approx(16)
     assert run.request_rate_per_s is None
+    assert run.ttft_p50_s is not None
 
 
 def test_every_benchmark_of_a_guidellm_file_is_a_run() -> None:
@@ -61,8 +70,6 @@ def test_the_unit_of_an_aiperf_block_is_authoritative(tmp_path: Path) -> None:
         ({"duration": 0}, "duration", "invalid_measurement"),
         ({"completed": 100, "failed": 100}, "failed", "not_identifiable"),
         ({"total_output_tokens": 200}, "output tokens", "not_identifiable"),
-        ({"max_concurrency": None}, "request_rate", "not_identifiable"),
-        ({"spec_decode_acceptance_rate": 70.0}, "spec_decode", "not_identifiable"),
     ],
 )
 def test_what_cannot_tell_the_overheads_is_refused(
@@ -71,16 +78,6 @@ def test_what_cannot_tell_the_overheads_is_refused(
     with pytest.raises(RoofcastError) as caught:
         load_serving_runs(changed(tmp_path, "vllm_bench.json", **updates))
     assert (caught.value.field, caught.value.code) == (field, code)
-
-
-def test_a_guidellm_throughput_run_is_refused_by_its_place(tmp_path: Path) -> None:
-    data = json.loads((DATA / "guidellm.json").read_text("utf-8"))
-    data["benchmarks"][1]["config"]["strategy"] = {"type_": "throughput"}
-    path = tmp_path / "g.json"
-    path.write_text(json.dumps(data))
-    with pytest.raises(RoofcastError) as caught:
-        load_serving_runs(path)
-    assert caught.value.field == "benchmarks[1].config.strategy"
 
 
 def test_an_unknown_file_lists_the_known_tools(tmp_path: Path) -> None:
@@ -102,3 +99,97 @@ def test_genai_perf_counts_no_requests(tmp_path: Path, settings: dict[str, int],
     (tmp_path / "genai.json").write_text(json.dumps(data), encoding="utf-8")
     (run,) = load_serving_runs(tmp_path / "genai.json")
     assert (run.tool, run.requests, run.concurrency) == ("GenAI-Perf", requests, 8)
+
+
+CLIENTS = {"name": "profiling", "type": "concurrency", "concurrency": 12, "requests": 200}
+WARM_UP = {"name": "warmup", "type": "concurrency", "concurrency": 3, "requests": 3, "exclude_from_results": True}
+
+
+@pytest.mark.parametrize(
+    ("clients", "concurrency", "rate_per_s", "gap_cv"),
+    [
+        ({"phases": [WARM_UP, CLIENTS]}, 12, None, 1.0),
+        ({"phases": [{"name": "profiling", "type": "poisson", "rate": 6.4}]}, None, 6.4, 1.0),
+        ({"phases": [{"name": "profiling", "type": "gamma", "rate": 6.4, "smoothness": 0.25}]}, None, 6.4, 2.0),
+        ({"phases": [{"name": "profiling", "type": "constant", "rate": 6.4}]}, None, 6.4, 0.0),
+        ({"loadgen": {"request_rate": 6.4, "arrival_pattern": "constant"}}, None, 6.4, 0.0),
+        ({"perf_analyzer": {"stimulus": {"concurrency": 12}}}, 12, None, 1.0),
+    ],
+)
+def test_what_clients_sent_is_read_from_every_version_of_aiperf(
+    tmp_path: Path, clients: dict[str, Any], concurrency: int | None, rate_per_s: float | None, gap_cv: float
+) -> None:
+    """Files of AIPerf 0.9 and later were taken for closed loops of as many clients as Little's law finds."""
+    (run,) = load_serving_runs(changed(tmp_path, "aiperf.json", input_config=clients))
+    assert (run.request_rate_per_s, run.gap_cv) == (rate_per_s, pytest.approx(gap_cv))
+    assert concurrency is None or run.concurrency == concurrency
+
+
+@pytest.mark.parametrize(
+    "named", [{"models": {"items": [{"name": "some/model"}]}}, {"endpoint": {"model_names": ["some/model"]}}]
+)
+def test_the_model_of_an_aiperf_file_is_known(tmp_path: Path, named: dict[str, Any]) -> None:
+    (run,) = load_serving_runs(changed(tmp_path, "aiperf.json", input_config=named | {"loadgen": {"concurrency": 2}}))
+    assert run.model == "some/model"
+
+
+@pytest.mark.parametrize(
+    ("updates", "field", "code"),
+    [
+        (
+            {"input_config": {"phases": [{"type": "fixed_schedule"}]}},
+            "input_config.phases.0.concurrency",
+            "missing_field",
+        ),
+        ({"was_cancelled": True}, "was_cancelled", "not_identifiable"),
+        ({"is_complete": False}, "is_complete", "not_identifiable"),
+        ({"time_to_first_token": None}, "time_to_first_token", "missing_field"),
+    ],
+)
+def test_an_aiperf_file_without_a_load_or_an_end_is_refused(
+    tmp_path: Path, updates: dict[str, Any], field: str, code: str
+) -> None:
+    with pytest.raises(RoofcastError) as caught:
+        load_serving_runs(changed(tmp_path, "aiperf.json", **updates))
+    assert (caught.value.field, caught.value.code) == (field, code)
+
+
+def test_guidellm_files_before_0_4_read_the_same(tmp_path: Path) -> None:
+    data = json.loads((DATA / "guidellm.json").read_text("utf-8"))
+    now = load_serving_runs(DATA / "guidellm.json")
+    for benchmark in data["benchmarks"]:
+        benchmark["args"] = benchmark.pop("config")
+        benchmark["request_totals"] = benchmark["metrics"].pop("request_totals")
+        benchmark["worker"] = {"backend_model": "some/model"}
+    then = load_serving_runs(written(tmp_path, data))
+    assert [run.model for run in then] == ["some/model", "some/model"]
+    assert [replace(run, model=None, path="") for run in then] == [replace(run, path="") for run in now]
+
+
+def test_clients_of_a_guidellm_strategy_are_its_streams(tmp_path: Path) -> None:
+    """Beginning and end of a run lower the mean in flight."""
+    data = json.loads((DATA / "guidellm.json").read_text("utf-8"))
+    data["benchmarks"][0]["config"]["strategy"] = {"type_": "concurrent", "streams": 64}
+    closed, constant = load_serving_runs(written(tmp_path, data))
+    assert (closed.concurrency, constant.gap_cv) == (64, 0.0)
+
+
+def test_the_throughput_benchmark_of_a_sweep_is_a_closed_loop(tmp_path: Path) -> None:
+    data = json.loads((DATA / "guidellm.json").read_text("utf-8"))
+    data["benchmarks"][0]["config"]["strategy"] = {"type_": "throughput", "max_concurrency": None}
+    runs = load_serving_runs(written(tmp_path, data))
+    assert [(run.at_once, run.request_rate_per_s) for run in runs] == [(True, None), (False, 4.0)]
+
+
+def test_every_request_at_once_is_as_many_in_flight(tmp_path: Path) -> None:
+    """The default of vllm bench serve."""
+    (run,) = load_serving_runs(changed(tmp_path, "vllm_bench.json", max_concurrency=None))
+    assert (run.at_once, run.concurrency) == (True, 200)
+
+
+def test_a_part_of_a_file_is_named_by_its_place() -> None:
+    part = ResultFile(data={"a": [{"b": -1}]}, path="x.json", prefix="[2].").part("a.0")
+    assert part.first("c", "b") == "b"
+    with pytest.raises(RoofcastError) as caught:
+        part.number("b")
+    assert caught.value.field == "[2].a.0.b"

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, TypeGuard
 
 from pydantic import NonNegativeInt, PositiveInt
 
 from simulator.errors import Option, RoofcastError
 from simulator.records import dataclass
-from simulator.specs.base import Spec, found_at, read_json
+from simulator.specs.base import Spec, found_at, json_value, validate
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.engine.engine import EngineSpec
+from simulator.specs.measured.result_file import ResultFile, is_number
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.units import MICRO, MILLI
@@ -46,10 +45,12 @@ class ServingRun:
     concurrency : requests in flight, as set by the client or by Little's law from rate and latency
     isl_cv, osl_cv : coefficients of variation of the lengths, None where the file does not tell
     range_ratio : where lengths are nominal ones of which shorter ones are drawn, down to that share; else None
-    gap_cv : coefficient of variation of the gaps between open arrivals, 1 for Poisson
+    gap_cv : coefficient of variation of the gaps between open arrivals, 1 for Poisson, 0 for equal ones
     longest_osl_tokens : of one answer, None where the file does not tell
     has_requests : whether the file holds the starts and lengths of several requests, to be replayed as a trace
-    model, engine, tp_size, ep_size, dp_size : as the file says what ran, None where it does not tell
+    at_once : whether nothing held requests back, so that TTFT is how long they waited in the queue
+    guesses : whether the replica guessed tokens
+    model, engine, tp_size, ep_size, dp_size, disaggregation : as the file says what ran, None where it does not tell
     """
 
     tool: str
@@ -69,11 +70,14 @@ class ServingRun:
     gap_cv: float = 1.0
     longest_osl_tokens: float | None = None
     has_requests: bool = False
+    at_once: bool = False
+    guesses: bool = False
     model: str | None = None
     engine: str | None = None
     tp_size: int | None = None
     ep_size: int | None = None
     dp_size: int | None = None
+    disaggregation: DisaggregationSpec | None = None
 
     @property
     def tells_lengths(self) -> bool:
@@ -113,28 +117,23 @@ def _checked(run: ServingRun, *, failed: float, answered: float) -> ServingRun:
     return run
 
 
+def _median_s(file: ResultFile, field: str, *, unit_s: float = MILLI) -> float | None:
+    return file.positive(field) * unit_s if file.find(field) is not None else None
+
+
 def _in_flight(*, answered_per_s: float, ttft_s: float, tpot_s: float, osl_tokens: float) -> float:
     """Little's law: rate times mean time in the system."""
     return answered_per_s * (ttft_s + tpot_s * (osl_tokens - 1))
 
 
 def _vllm(file: ResultFile) -> ServingRun:
-    if any(key.startswith("spec_decode") and value for key, value in file.data.items()):
-        raise file.refuse("spec_decode", "speculative decoding hides the step", code="not_identifiable")
     answered = file.positive("completed")
     isl, osl = file.positive("total_input_tokens") / answered, file.positive("total_output_tokens") / answered
     ttft_s, tpot_s = file.positive("mean_ttft_ms") * MILLI, file.positive("mean_tpot_ms") * MILLI
     answered_per_s = answered / file.positive("duration")
-    rate = file.find("request_rate")
+    rate, limit = file.find("request_rate"), file.optional("max_concurrency")
     is_open = is_number(rate) and math.isfinite(rate)
-    limit = file.find("max_concurrency")
-    if not is_open and limit is None:
-        raise file.refuse(
-            "request_rate",
-            f"{rate!r} without max_concurrency: all requests at once, so that TTFT is waiting and no overhead",
-            code="not_identifiable",
-            hint="run with --max-concurrency or a finite --request-rate",
-        )
+    sent_at_once = not is_open and limit is None
     estimated = _in_flight(answered_per_s=answered_per_s, ttft_s=ttft_s, tpot_s=tpot_s, osl_tokens=osl)
     # Gaps are gamma, and burstiness is their shape: 1 over the square of their coefficient of variation.
     shape = file.positive("burstiness") if file.find("burstiness") is not None else 1.0
@@ -144,62 +143,65 @@ def _vllm(file: ResultFile) -> ServingRun:
         isl_tokens=isl,
         osl_tokens=osl,
         ttft_s=ttft_s,
-        ttft_p50_s=file.positive("median_ttft_ms") * MILLI if file.find("median_ttft_ms") is not None else None,
+        ttft_p50_s=_median_s(file, "median_ttft_ms"),
         tpot_s=tpot_s,
         requests=max(1, round(answered)),
         answered_per_s=answered_per_s,
         request_rate_per_s=float(rate) if is_open and limit is None else None,
-        concurrency=file.positive("max_concurrency") if limit is not None else estimated,
+        concurrency=limit or (answered if sent_at_once else estimated),
         isl_cv=_list_cv(file, "input_lens"),
         osl_cv=_list_cv(file, "output_lens"),
         gap_cv=shape**-0.5,
         longest_osl_tokens=max(_lengths(file, "output_lens"), default=None),
         has_requests=answered > 1 and all(isinstance(file.find(field), list) for field in VLLM_REQUEST_FIELDS),
+        at_once=sent_at_once,
+        guesses=any(key.startswith("spec_decode") and value for key, value in file.data.items()),
         model=file.word("model_id"),
     )
     return _checked(run, failed=file.optional("failed") or 0.0, answered=answered)
 
 
+def guidellm_answered(file: ResultFile) -> float:
+    """Requests that were answered; before GuideLLM 0.4 the totals stood beside the metrics."""
+    return file.positive(file.first("metrics.request_totals.successful", "request_totals.successful"))
+
+
 def _guidellm(file: ResultFile) -> ServingRun:
-    metrics, answered = "metrics.{}.successful.mean", file.positive("metrics.request_totals.successful")
-    tokens, per_s = file.positive(metrics.format("output_token_count")), metrics.format("requests_per_second")
+    block, answered = "metrics.{}.successful", guidellm_answered(file)
+    means = f"{block}.mean"
+    strategy = file.first("config.strategy", "args.strategy")
+    kind, limit = file.find(f"{strategy}.type_"), file.optional(f"{strategy}.streams")
     # GuideLLM's time_per_output_token_ms counts the first token in; inter_token_latency_ms is the project's TPOT.
     run = ServingRun(
         tool="GuideLLM",
         path=file.path,
-        isl_tokens=file.positive(metrics.format("prompt_token_count")),
-        osl_tokens=tokens,
-        ttft_s=file.positive(metrics.format("time_to_first_token_ms")) * MILLI,
-        tpot_s=file.positive(metrics.format("inter_token_latency_ms")) * MILLI,
+        isl_tokens=file.positive(means.format("prompt_token_count")),
+        osl_tokens=file.positive(means.format("output_token_count")),
+        ttft_s=file.positive(means.format("time_to_first_token_ms")) * MILLI,
+        ttft_p50_s=_median_s(file, "metrics.time_to_first_token_ms.successful.median"),
+        tpot_s=file.positive(means.format("inter_token_latency_ms")) * MILLI,
         requests=max(1, round(answered)),
-        answered_per_s=file.positive(per_s),
-        request_rate_per_s=_guidellm_rate(file),
-        concurrency=file.positive(metrics.format("request_concurrency")),
-        isl_cv=_block_cv(file, "metrics.prompt_token_count.successful", deviation="std_dev", center="mean"),
-        osl_cv=_block_cv(file, "metrics.output_token_count.successful", deviation="std_dev", center="mean"),
+        answered_per_s=file.positive(means.format("requests_per_second")),
+        request_rate_per_s=file.positive(f"{strategy}.rate") if kind in ("constant", "poisson") else None,
+        concurrency=limit or file.positive(means.format("request_concurrency")),
+        isl_cv=_block_cv(file, block.format("prompt_token_count"), deviation="std_dev", center="mean"),
+        osl_cv=_block_cv(file, block.format("output_token_count"), deviation="std_dev", center="mean"),
+        gap_cv=0.0 if kind == "constant" else 1.0,
+        at_once=kind == "throughput",
+        model=file.word(file.first("config.backend.model", "worker.backend_model")),
     )
-    return _checked(run, failed=file.optional("metrics.request_totals.errored") or 0.0, answered=answered)
-
-
-def _guidellm_rate(file: ResultFile) -> float | None:
-    """The rate of a constant or Poisson strategy; None where clients wait for answers."""
-    strategy = file.find("config.strategy.type_")
-    if strategy == "throughput":
-        raise file.refuse(
-            "config.strategy",
-            "throughput: all requests at once, so that TTFT is waiting and no overhead",
-            code="not_identifiable",
-            hint="use a concurrent, constant or poisson benchmark",
-        )
-    return file.positive("config.strategy.rate") if strategy in ("constant", "poisson") else None
+    failed = file.optional(file.first("metrics.request_totals.errored", "request_totals.errored"))
+    return _checked(run, failed=failed or 0.0, answered=answered)
 
 
 def _aiperf_s(file: ResultFile, field: str) -> float:
-    """A latency block's mean; its unit is authoritative."""
+    """Seconds of the unit of a latency block, which is authoritative."""
+    if file.find(field) is None:
+        raise file.refuse(field, "is missing", code="missing_field", hint="run with --streaming")
     unit = file.find(f"{field}.unit")
     if not isinstance(unit, str) or unit not in UNITS_S:
         raise file.refuse(f"{field}.unit", f"{unit!r}; allowed: {', '.join(UNITS_S)}")
-    return file.positive(f"{field}.avg") * UNITS_S[unit]
+    return UNITS_S[unit]
 
 
 def aiperf_answered(file: ResultFile) -> float:
@@ -211,19 +213,43 @@ def aiperf_answered(file: ResultFile) -> float:
     return file.optional("input_config.request_count") or file.positive("request_throughput.avg") * window_s
 
 
+def aiperf_model(file: ResultFile) -> str | None:
+    """The model that clients asked for: a list of names before AIPerf 0.9."""
+    return file.word(file.first("input_config.models.items.0.name", "input_config.endpoint.model_names.0"))
+
+
+def _aiperf_clients(file: ResultFile) -> ResultFile:
+    """The part that says what clients sent: the last phase that counts, since AIPerf 0.9; ``loadgen`` before; of
+    GenAI-Perf the stimulus, or the fields at the top."""
+    phases = file.find("input_config.phases")
+    if isinstance(phases, list):
+        counted = [place for place, item in enumerate(phases) if not found_at(item, "exclude_from_results")]
+        return file.part(f"input_config.phases.{counted[-1] if counted else 0}")
+    return file.part(file.first("input_config.loadgen", "input_config.perf_analyzer.stimulus", "input_config"))
+
+
 def _aiperf(file: ResultFile) -> ServingRun:
+    for field, fine in (("was_cancelled", False), ("is_complete", True)):
+        if file.find(field) is (not fine):
+            raise file.refuse(field, f"{not fine}: the run did not end", code="not_identifiable")
     osl, answered = file.positive("output_sequence_length.avg"), aiperf_answered(file)
-    ttft_s, tpot_s = _aiperf_s(file, "time_to_first_token"), _aiperf_s(file, "inter_token_latency")
+    first_unit_s = _aiperf_s(file, "time_to_first_token")
+    clients = _aiperf_clients(file)
+    rate, limit = clients.optional(clients.first("rate", "request_rate")), clients.optional("concurrency")
+    if not rate and not limit:
+        raise clients.refuse("concurrency", "is missing, and so is a request rate", code="missing_field")
+    ttft_s = file.positive("time_to_first_token.avg") * first_unit_s
+    tpot_s = file.positive("inter_token_latency.avg") * _aiperf_s(file, "inter_token_latency")
     answered_per_s = file.positive("request_throughput.avg")
-    # GenAI-Perf has the fields of its clients at the top.
-    group = "input_config.loadgen" if file.find("input_config.loadgen") is not None else "input_config"
-    rate, limit = file.optional(f"{group}.request_rate"), file.optional(f"{group}.concurrency")
+    shape = clients.optional(clients.first("smoothness", "arrival_smoothness")) or 1.0
+    is_even = "constant" in (clients.find("type"), clients.find("arrival_pattern"))
     run = ServingRun(
         tool="AIPerf" if file.find("request_count.avg") is not None else "GenAI-Perf",
         path=file.path,
         isl_tokens=file.positive("input_sequence_length.avg"),
         osl_tokens=osl,
         ttft_s=ttft_s,
+        ttft_p50_s=_median_s(file, "time_to_first_token.p50", unit_s=first_unit_s),
         tpot_s=tpot_s,
         requests=max(1, round(answered)),
         answered_per_s=answered_per_s,
@@ -231,38 +257,61 @@ def _aiperf(file: ResultFile) -> ServingRun:
         concurrency=limit or _in_flight(answered_per_s=answered_per_s, ttft_s=ttft_s, tpot_s=tpot_s, osl_tokens=osl),
         isl_cv=_block_cv(file, "input_sequence_length", deviation="std", center="avg"),
         osl_cv=_block_cv(file, "output_sequence_length", deviation="std", center="avg"),
+        gap_cv=0.0 if is_even else shape**-0.5,
+        model=aiperf_model(file),
     )
     return _checked(run, failed=file.optional("error_request_count.avg") or 0.0, answered=answered)
 
 
+def _inferencex_degrees(file: ResultFile, pool: str = "") -> dict[str, int]:
+    """Degrees of a replica, or of one of a ``pool``, by the scenario's names. With attention split by requests ``tp``
+    counts its ranks, over which experts spread."""
+    tp, ep = (file.optional(f"{pool}{field}") for field in ("tp", "ep"))
+    if tp and str(file.find(f"{pool}dp_attention")).lower() == "true":
+        return {"tp_size": 1, "ep_size": round(tp), "dp_size": round(tp)}
+    return {name: round(size) for name, size in (("tp_size", tp), ("ep_size", ep)) if size}
+
+
+def _inferencex_pools(file: ResultFile) -> DisaggregationSpec | None:
+    """Its prefill and decode workers, None where replicas do both."""
+    if str(file.find("disagg")).lower() != "true":
+        return None
+    fields = {f"{pool}_replicas": round(file.positive(f"{pool}_num_workers")) for pool in ("prefill", "decode")}
+    for pool in ("prefill_", "decode_"):
+        fields |= {pool + name: size for name, size in _inferencex_degrees(file, pool).items()}
+    return validate(DisaggregationSpec, fields, where=file.path)
+
+
 def _inferencex(file: ResultFile) -> ServingRun:
     """A result as InferenceX's process_result.py writes it: latencies in seconds, throughput of one accelerator (field
-    names from memory, verify). With attention split by requests ``tp`` counts its ranks, over which experts spread."""
+    names from memory, verify)."""
     isl, osl, clients = file.positive("isl"), file.positive("osl"), file.positive("conc")
     share = (1 + INFERENCEX_RANGE_RATIO) / 2
-    devices = 1.0
-    for field in ("tp", "pp"):
-        devices *= file.positive(field) if file.find(field) is not None else 1.0
-    total_per_s = file.positive("tput_per_gpu") * devices
-    tp, ep = (None if file.find(field) is None else round(file.positive(field)) for field in ("tp", "ep"))
-    ranks = tp if str(file.find("dp_attention")).lower() == "true" else None
+    degrees, pools = _inferencex_degrees(file), _inferencex_pools(file)
+    if pools is None:
+        devices = (file.optional("tp") or 1.0) * (file.optional("pp") or 1.0)
+    else:
+        devices = file.positive("num_prefill_gpu") + file.positive("num_decode_gpu")
     run = ServingRun(
         tool="InferenceX",
         path=file.path,
         isl_tokens=isl,
         osl_tokens=osl,
         ttft_s=file.positive("mean_ttft"),
+        ttft_p50_s=_median_s(file, "median_ttft", unit_s=1.0),
         tpot_s=file.positive("mean_tpot"),
         requests=round(INFERENCEX_REQUESTS_PER_CLIENT * clients),
-        answered_per_s=total_per_s / (share * (isl + osl)),
+        answered_per_s=file.positive("tput_per_gpu") * devices / (share * (isl + osl)),
         request_rate_per_s=None,
         concurrency=clients,
         range_ratio=INFERENCEX_RANGE_RATIO,
+        guesses=file.word("spec_decoding") not in (None, "none"),
         model=file.word("model"),
         engine=file.word("framework"),
-        tp_size=tp if ranks is None else 1,
-        ep_size=ep if ranks is None else ranks,
-        dp_size=ranks,
+        disaggregation=pools,
+        tp_size=degrees.get("tp_size"),
+        ep_size=degrees.get("ep_size"),
+        dp_size=degrees.get("dp_size"),
     )
     return _checked(run, failed=0.0, answered=float(run.requests))
 
@@ -274,76 +323,31 @@ def load_serving_runs(path: str | Path) -> tuple[ServingRun, ...]:
     Raises RoofcastError: it is of no known tool, a field is missing or impossible, or the run cannot tell an engine's
     overheads.
     """
-    data, name = read_json(path), str(path)
-    if "benchmarks" in data and isinstance(data["benchmarks"], list) and data["benchmarks"]:
+    data, name = json_value(path), str(path)
+    if isinstance(data, list) and data:
+        return tuple(_run_of(ResultFile(data=item, path=name, prefix=f"[{place}].")) for place, item in enumerate(data))
+    benchmarks = found_at(data, "benchmarks")
+    if isinstance(benchmarks, list) and benchmarks:
         return tuple(
             _guidellm(ResultFile(data=benchmark, path=name, prefix=f"benchmarks[{index}]."))
-            for index, benchmark in enumerate(data["benchmarks"])
+            for index, benchmark in enumerate(benchmarks)
         )
-    if "time_to_first_token" in data and "request_throughput" in data:
-        return (_aiperf(ResultFile(data=data, path=name)),)
-    if "tput_per_gpu" in data or "conc" in data:
-        return (_inferencex(ResultFile(data=data, path=name)),)
-    if "mean_ttft_ms" in data or "total_input_tokens" in data:
-        return (_vllm(ResultFile(data=data, path=name)),)
-    raise RoofcastError(f"{name} is of no known benchmark", field=Option("from"), code="unknown_format", hint=FORMATS)
+    return (_run_of(ResultFile(data=data, path=name)),)
 
 
-def is_number(value: object) -> TypeGuard[int | float]:
-    """Truth values are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultFile:
-    """One JSON object of a result; ``prefix`` stands before its fields where the file holds several."""
-
-    data: Mapping[str, Any]
-    path: str
-    prefix: str = ""
-
-    def refuse(self, field: str, message: str, *, code: str = "invalid_measurement", hint: str = "") -> RoofcastError:
-        """The refusal of a field of this file."""
-        return RoofcastError(f"{message} in {self.path}", field=self.prefix + field, code=code, hint=hint)
-
-    def find(self, field: str) -> Any:
-        """What stands under a dotted name, None where nothing does."""
-        return found_at(self.data, field)
-
-    def _checked(self, field: str, value: object) -> float:
-        if not is_number(value) or not math.isfinite(value) or value < 0:
-            raise self.refuse(field, f"{value!r}; allowed: finite numbers of at least 0")
-        return float(value)
-
-    def number(self, field: str) -> float:
-        """A number of at least 0."""
-        value = self.find(field)
-        if value is None:
-            raise self.refuse(field, "is missing", code="missing_field")
-        return self._checked(field, value)
-
-    def positive(self, field: str) -> float:
-        """A number above 0."""
-        value = self.number(field)
-        if value == 0:
-            raise self.refuse(field, "is 0; must be positive")
-        return value
-
-    def optional(self, field: str) -> float | None:
-        """A number of at least 0, None where it is not there."""
-        return None if self.find(field) is None else self.number(field)
-
-    def numbers(self, field: str) -> list[float]:
-        """A list of numbers of at least 0, empty where there is none."""
-        values = self.find(field)
-        if not isinstance(values, list):
-            return []
-        return [self._checked(f"{field}[{place}]", value) for place, value in enumerate(values)]
-
-    def word(self, field: str) -> str | None:
-        """A text that is not empty."""
-        value = self.find(field)
-        return value if isinstance(value, str) and value else None
+def _run_of(file: ResultFile) -> ServingRun:
+    """The run of a file that holds one, by the fields that its tool alone writes."""
+    readers = (
+        (("time_to_first_token", "request_throughput.avg"), _aiperf),
+        (("tput_per_gpu", "conc"), _inferencex),
+        (("mean_ttft_ms", "total_input_tokens"), _vllm),
+    )
+    for fields, reader in readers:
+        if any(file.find(field) is not None for field in fields):
+            return reader(file)
+    raise RoofcastError(
+        f"{file.path} is of no known benchmark", field=Option("from"), code="unknown_format", hint=FORMATS
+    )
 
 
 class ServedSpec(Spec):

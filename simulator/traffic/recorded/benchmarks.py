@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.specs.base import Note
-from simulator.specs.measured.serving_results import ResultFile, aiperf_answered
+from simulator.specs.measured.result_file import ResultFile
+from simulator.specs.measured.serving_results import aiperf_answered, aiperf_model, guidellm_answered
 from simulator.traffic.lengths import Array
 from simulator.traffic.recorded.demand import RecordedDemand, Spread, dispersion
 from simulator.traffic.recorded.traces import LONGEST_TRACE_S
@@ -76,7 +77,7 @@ def guidellm_demand(files: list[ResultFile]) -> RecordedDemand:
     """The benchmark with the highest rate of answers."""
     key = "metrics.requests_per_second.successful.mean"
     best = max(files, key=lambda item: item.number(key))
-    rate, answered = best.positive(key), best.positive("metrics.request_totals.successful")
+    rate, answered = best.positive(key), guidellm_answered(best)
 
     def spread(field: str) -> Spread:
         block = f"metrics.{field}.successful"
@@ -120,9 +121,5 @@ def aiperf_demand(file: ResultFile) -> RecordedDemand:
         isl=spread("input_sequence_length"),
         osl=spread("output_sequence_length"),
         notes=(_ANSWERED,),
-        model=_first_word(file.find("input_config.endpoint.model_names")),
+        model=aiperf_model(file),
     )
-
-
-def _first_word(names: object) -> str | None:
-    return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None

@@ -9,7 +9,7 @@ from math import inf
 from simulator.errors import FileError, Option, RoofcastError
 from simulator.records import dataclass
 from simulator.specs.base import Note
-from simulator.specs.measured.serving_results import ResultFile
+from simulator.specs.measured.result_file import ResultFile
 from simulator.specs.parsing import MalformedError, parse_json, read_text
 from simulator.traffic.recorded.benchmarks import aiperf_demand, guidellm_demand, vllm_bench_demand
 from simulator.traffic.recorded.demand import RecordedDemand, measured_demand

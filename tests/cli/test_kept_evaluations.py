@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from simulator.cli import kept_answers
+from simulator.cli.kept_answers import find_evaluations, keep_evaluations
 from simulator.planner.plan import plan_capacity
-from simulator.planner.search import kept_evaluations, usual_search
-from simulator.planner.search.kept_evaluations import find_evaluations, keep_evaluations
+from simulator.planner.search import usual_search
 from simulator.reports.tables.plan_document import plan_document
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.plan import plan_spec
@@ -127,7 +128,7 @@ def test_little_that_is_new_is_not_written_again(kept: Path) -> None:
 
 
 def test_the_oldest_files_go(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_evaluations, "KEPT_FILES", 2)
+    monkeypatch.setattr(kept_answers, "KEPT_FILES", 2)
     find_evaluations(kept)
     os.utime(kept, ns=(0, 0))
     keep(kept.with_name("second"))

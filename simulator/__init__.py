@@ -18,7 +18,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from simulator.api.explanations import explain
     from simulator.api.measurements import calibrate, demand, replay, scorecard
-    from simulator.api.planning import plan, plan_models, report, verify
+    from simulator.api.planning import plan, plan_models
+    from simulator.api.reporting import report, verify
     from simulator.api.scenarios import capacity, compare, serve, simulate
     from simulator.api.steps import crossover, step
     from simulator.api.sweeps import sweep
@@ -41,7 +42,8 @@ _NAMES = {
     "simulator.api.scenarios": "capacity compare serve simulate",
     "simulator.api.steps": "crossover step",
     "simulator.api.explanations": "explain",
-    "simulator.api.planning": "plan plan_models report verify",
+    "simulator.api.planning": "plan plan_models",
+    "simulator.api.reporting": "report verify",
     "simulator.api.sweeps": "sweep",
     "simulator.engine.runs.answers": "answer",
     "simulator.errors": "RoofcastError",

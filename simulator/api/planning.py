@@ -1,35 +1,30 @@
-"""``plan`` and ``report``: from a model and a request rate to a fleet, and to the paper that is signed."""
+"""``plan``: from a model and a request rate to a fleet, its answer as an object and as text."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Unpack
 
-from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError, missing_field, plain_word, shown
+from simulator.planner.capacity_plan import CapacityPlan, has_studies
+from simulator.planner.plan import checked, plan_capacity
+from simulator.planner.search.search import SHOWN_FLEETS
 from simulator.records import dataclass
-from simulator.reports.answer import Answer, Cells
-from simulator.specs.question.plan_values import PROMISE_SEEDS
-from simulator.units import MEGA
+from simulator.reports.answer import Answer, Cells, Json
+from simulator.reports.content.document import Block, Bullets, Figure, Paragraph, Section, Tone
+from simulator.reports.content.quantities import counted_text
+from simulator.reports.formats.text import sections_text, table_cells
+from simulator.reports.sections import answer
+from simulator.reports.words.derivation import bought_text, explanation, families_text, order_text
+from simulator.reports.words.fields import reason_in_words
+from simulator.reports.words.plan_inputs import plan_input
+from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
     from simulator.api.questions import Given, PlanFields
-    from simulator.planner.capacity_plan import CapacityPlan
-    from simulator.planner.verification.promise import SignedFleet
-    from simulator.reports.answer import Json
-    from simulator.reports.answers.promise import PromiseAnswer
     from simulator.reports.charts.chart import Chart
-    from simulator.reports.formats.files import ReportFormat
     from simulator.reports.model_plans import ModelPlansAnswer
-    from simulator.specs.question.plan import PlanSpec
-
-_HEAD_CHARACTERS, _OUT = 80, "--out"
-_MOST_SEEDS = 100
-_MOST_REPLICAS = int(MEGA)
-_SAME = 1e-8
-"""Relative difference of two figures that count as the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +41,6 @@ class PlanAnswer(Answer):
 
     def to_text(self) -> str:
         """What ``plan-capacity`` prints."""
-        from simulator.reports.plan_text import plan_text
-
         return plan_text(self.plan, explain=False)
 
     def chart(self) -> Chart:
@@ -63,17 +56,12 @@ class PlanAnswer(Answer):
 
     def cells(self) -> Cells:
         """The table of fleets."""
-        from simulator.reports.formats.text import table_cells
-        from simulator.reports.sections.answer import fleets_table
-
-        fleets = fleets_table(self.plan.fleets, objectives=self.plan.objectives)
+        fleets = answer.fleets_table(self.plan.fleets, objectives=self.plan.objectives)
         return table_cells(fleets, currency=self.plan.best.cost.currency)
 
 
-def _specified(question: PlanSpec | Given | str | None, fields: Given) -> PlanSpec:
+def specified(question: PlanSpec | Given | str | None, fields: Given) -> PlanSpec:
     """The plan that was asked for; a specification without keywords says it already."""
-    from simulator.specs.question.plan import PlanSpec
-
     if isinstance(question, PlanSpec) and not fields:
         return question
     from simulator.api.questions import plan_question
@@ -89,9 +77,7 @@ def plan(question: PlanSpec | Given | str | None = None, /, **fields: Unpack[Pla
     Raises RoofcastError: a field is unknown or out of its range, or contradicts another.
     Raises InfeasibleError: no fleet serves the demand; it says what stands in the way.
     """
-    from simulator.planner.plan import checked
-
-    return PlanAnswer(checked(_planned(_specified(question, fields))))
+    return PlanAnswer(checked(planned(specified(question, fields))))
 
 
 def plan_models(
@@ -105,279 +91,101 @@ def plan_models(
     Raises RoofcastError: shares do not sum to one, a field is unknown or out of its range.
     Raises InfeasibleError: no fleet serves the demand with any of the models, or with one of a mix.
     """
-    from simulator.planner.model_plans import plan_models as planned
+    from simulator.planner.model_plans import plan_models as plan_each
     from simulator.reports.model_plans import ModelPlansAnswer
 
-    return ModelPlansAnswer(planned(_specified(question, fields), models, plan=_planned))
+    return ModelPlansAnswer(plan_each(specified(question, fields), models, plan=planned))
 
 
-@dataclass(frozen=True, slots=True)
-class ReportAnswer(PlanAnswer):
-    """A plan answered in full, and the files of its report."""
-
-    files: tuple[Path, ...]
-
-
-def _refused(error: InfeasibleError, *, spec: PlanSpec, out: str, flag: str) -> None:
-    """Write the report of a question that no fleet answers; the error says where it is."""
-    from simulator.reports.formats.files import write_refusal
-
-    written = write_refusal(error, spec=spec, folder=out, flag=flag)
-    error.add_note(f"no plan, {len(written)} files of the refusal in {out}")
-
-
-def check_report_target(
-    out: str, *, formats: str | None = None, force: bool = False, flag: str = _OUT
-) -> tuple[ReportFormat, ...]:
-    """The forms asked for. Refuses a folder that holds what would be written, before anything is computed."""
-    from simulator.reports.formats.files import ALL_FORMATS, check_targets, parse_formats
-
-    chosen = parse_formats(formats) if formats is not None else ALL_FORMATS
-    check_targets(out, formats=chosen, force=force, flag=flag)
-    return chosen
-
-
-def report(
-    question: PlanAnswer | PlanSpec | Given | str,
-    *,
-    out: str = "report",
-    formats: str | None = None,
-    ownership: str | None = None,
-    force: bool = False,
-) -> ReportAnswer:
-    """Write the report of a plan into a folder: ``roofcast report``.
-
-    question : an answer of `plan`, a plan document or a workload file by name, a specification or a mapping
-    formats : comma-separated: html, pdf, xlsx, md, csv, json, handoff; None writes all, and a report of a refusal too
-    ownership : figures of owning, a name or a YAML file
-
-    Raises RoofcastError: the document holds no plan, or planning again gives other figures than it states.
-    Raises InfeasibleError: no fleet answers the question.
-    Raises FileError: files exist and ``force`` is not given, or cannot be written.
-    """
-    from simulator.reports.formats.files import write_reports
-    from simulator.reports.words.fields import plan_command
-
-    chosen = check_report_target(out, formats=formats, force=force)
-    spec, document = _asked(question)
-    try:
-        found = _in_full(question, spec)
-    except InfeasibleError as error:
-        if formats is None:
-            _refused(error, spec=spec, out=out, flag=_OUT)
-        raise
-    if document is not None and isinstance(question, str):
-        _check(found, document, path=question)
-    command = plan_command(spec)
-    files = write_reports(
-        found, folder=out, formats=chosen, command=command, force=force, ownership=ownership, flag=_OUT
-    )
-    return ReportAnswer(found, files)
-
-
-def reported_plan(spec: PlanSpec, *, out: str, force: bool, flag: str) -> ReportAnswer:
-    """The plan of ``spec`` without what only its report needs, after that was written; a refusal's is raised."""
-    from simulator.planner.capacity_plan import only_asked
-    from simulator.reports.formats.files import write_reports
-    from simulator.reports.words.fields import plan_command
-
-    try:
-        found = _in_full(spec, spec)
-    except InfeasibleError as error:
-        _refused(error, spec=spec, out=out, flag=flag)
-        raise
-    files = write_reports(found, folder=out, command=plan_command(spec), force=force, flag=flag)
-    return ReportAnswer(only_asked(found), files)
-
-
-def reported_models(spec: PlanSpec, models: Sequence[str], *, out: str, force: bool, flag: str) -> ModelPlansAnswer:
-    """`plan_models` after a report of each model's fleet was written, in a folder of its name, and of all together."""
-    from simulator.reports.formats.files import Rendered, write_files, write_reports
-    from simulator.reports.formats.markdown import sections_markdown
-    from simulator.reports.words.fields import plan_command
-
-    answer = plan_models(models, spec)
-    for item, found in answer.found.planned:
-        folder = str(Path(out) / plain_word(item.name).replace("/", "-"))
-        write_reports(found, folder=folder, command=plan_command(found.spec), force=force, flag=flag)
-    text = sections_markdown(answer.sections(), currency=answer.currency)
-    write_files((Rendered(name="models.md", data=text.encode()),), folder=out, flag=flag, instead_of=())
-    return answer
-
-
-def report_schema() -> str:
-    """The JSON Schema of ``report.json``."""
-    from importlib.resources import files
-
-    return files("simulator.reports.templates").joinpath("report.schema.json").read_text("utf-8")
-
-
-def verify(question: PlanAnswer | PlanSpec | Given | str, *, seeds: int = PROMISE_SEEDS) -> PromiseAnswer:
-    """Replay a planned fleet request by request: ``roofcast verify``.
-
-    question : as for `report`; of a plan document the fleet that it states is replayed, whatever would be planned now
-    seeds : replays of each case, 2 to 100
-
-    Raises RoofcastError: the document holds no plan, or its set-up serves the question no more.
-    Raises InfeasibleError: no fleet answers the question.
-    """
-    from simulator.planner.verification.promise import SignedFleet, replayed_promise
-    from simulator.reports.answers.promise import PromiseAnswer
-
-    if not 2 <= seeds <= _MOST_SEEDS:
-        raise RoofcastError(f"{seeds} is out of range; allowed: 2 to {_MOST_SEEDS}", field=Option("seeds"))
-    spec, document = _asked(question)
-    found = question.plan if isinstance(question, PlanAnswer) else _planned(spec)
-    stated = document.get("plan") if document is not None else None
-    if not isinstance(stated, Mapping):
-        best, first = found.best, found.best.pools[0]
-        prefill = {"prefill_replicas": first.replicas, "prefill_spares": first.spares} if first.role else {}
-        fleet = SignedFleet(
-            hardware=best.hardware, label=best.label, replicas=best.replicas, spares=best.spares, **prefill
-        )
-        return PromiseAnswer(replayed_promise(found, fleet, seeds=seeds), ())
-    fleet = _stated_fleet(stated)
-    changes = tuple(_changes(found, document or {}))
-    if (found.best.hardware, found.best.label) != (fleet.hardware, fleet.label):
-        found = _planned(spec.model_copy(update={**_stated_hardware(stated), "verify": False}))
-    return PromiseAnswer(replayed_promise(found, fleet, seeds=seeds), changes)
-
-
-def _stated_hardware(stated: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The accelerators of a document's fleet as a question names them, those of unlike pools in their order."""
-    from simulator.specs.base import found_at
-
-    housing = stated.get("housing")
-    names = [found_at(item, "hardware") for item in housing] if isinstance(housing, list) else []
-    if not names or not all(isinstance(name, str) for name in names):
-        return {"hardware": (stated["hardware"],)}
-    return {"hardware": (names[-1],), "prefill_hardware": tuple(names[:-1])}
-
-
-def _stated_fleet(stated: Mapping[str, Any]) -> SignedFleet:
-    from simulator.planner.verification.promise import SignedFleet
-
-    for name in ("hardware", "setup"):
-        if not isinstance(stated.get(name), str):
-            raise missing_field("is missing or of another kind", field=f"plan.{name}", hint="make the plan anew")
-    replicas, spares = _stated_counts(stated, field="plan")
-    prefill = stated.get("prefill")
-    if not isinstance(prefill, Mapping | None):
-        raise missing_field("is of another kind", field="plan.prefill", hint="make the plan anew")
-    first = _stated_counts(prefill, field="plan.prefill") if isinstance(prefill, Mapping) else (0, 0)
-    return SignedFleet(
-        hardware=stated["hardware"],
-        label=stated["setup"],
-        replicas=replicas,
-        spares=spares,
-        prefill_replicas=first[0],
-        prefill_spares=first[1],
-    )
-
-
-def _stated_counts(stated: Mapping[str, Any], *, field: str) -> tuple[int, int]:
-    """Replicas and spares of a pool."""
-    found = []
-    for name, least in (("replicas", 1), ("spare_replicas", 0)):
-        value = stated.get(name)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise missing_field("is missing or of another kind", field=f"{field}.{name}", hint="make the plan anew")
-        if not least <= value <= _MOST_REPLICAS:
-            raise RoofcastError(
-                f"{shown(value)} is out of range; allowed: {least} to {_MOST_REPLICAS:,}",
-                field=f"{field}.{name}",
-                hint="make the plan anew",
-            )
-        found.append(value)
-    return found[0], found[1]
-
-
-def _in_full(question: object, spec: PlanSpec) -> CapacityPlan:
-    from simulator.planner.plan import answered_in_full, checked, completed
-    from simulator.reports.words.fields import reason_in_words
-
-    with reason_in_words():
-        return checked(completed(question.plan) if isinstance(question, PlanAnswer) else answered_in_full(spec))
-
-
-def _planned(spec: PlanSpec) -> CapacityPlan:
-    from simulator.planner.plan import plan_capacity
-    from simulator.reports.words.fields import reason_in_words
-
+def planned(spec: PlanSpec) -> CapacityPlan:
+    """The plan of a specification; what it refuses is said in words."""
     with reason_in_words():
         return plan_capacity(spec)
 
 
-def _asked(question: PlanAnswer | PlanSpec | Given | str) -> tuple[PlanSpec, Mapping[str, Any] | None]:
-    """The specification, and the document where one was named."""
-    from simulator.specs.base import read_json
-
-    if isinstance(question, PlanAnswer):
-        return question.plan.spec, None
-    if not isinstance(question, str) or not _holds_object(question):
-        return _specified(question, {}), None
-    try:
-        document = read_json(question)
-    except ProfileError as error:
-        raise RoofcastError(error.message, field="PLAN") from None
-    inputs = document.get("inputs")
-    if "error" in document and isinstance(inputs, Mapping):
-        return _specified(inputs, {}), None
-    if "error" in document:
-        said = document["error"].get("message", "") if isinstance(document["error"], Mapping) else document["error"]
-        raise RoofcastError(f"{question} holds a refusal, not a plan: {said}", field="PLAN")
-    if "plan" not in document and "schema_version" not in document:
-        return _specified(question, {}), None
-    if not isinstance(inputs, Mapping):
-        raise missing_field(
-            f"{question} does not say which question it answers",
-            field="PLAN",
-            hint="make it with plan-capacity ... --json of this version, or give a workload file",
-        )
-    return _specified(inputs, {}), document
+_LINE = 100
+"""Characters of a terminal's line."""
 
 
-def _holds_object(path: str) -> bool:
-    """Whether a file is JSON, whatever it is called."""
-    try:
-        with Path(path).open(encoding="utf-8-sig") as file:
-            head = file.read(_HEAD_CHARACTERS).lstrip()
-            return head.startswith("{") or (not head and path.lower().endswith(".json"))
-    except (OSError, UnicodeDecodeError):
-        return path.lower().endswith(".json")
+def _studies(plan: CapacityPlan) -> tuple[Section, ...]:
+    """Sections of the studies that were asked for, imported only then; charts belong to pages and reports."""
+    if not has_studies(plan.spec) and plan.search is None:
+        return ()
+    from simulator.reports.report import study_sections
 
-
-def _stated(document: Mapping[str, Any], found: CapacityPlan) -> Sequence[tuple[str, object]]:
-    """(Field of a plan document or of a report's, what the plan says)."""
-    fleet = found.best
-    if document.get("kind") == "capacity_report":
-        return ("totals.devices", fleet.devices), ("totals.cost_per_hour", fleet.cost.per_hour)
-    return (
-        ("plan.hardware", fleet.hardware),
-        ("plan.devices", fleet.devices),
-        ("plan.cost.per_hour", fleet.cost.per_hour),
+    return tuple(
+        replace(section, blocks=tuple(block for block in section.blocks if not isinstance(block, Figure)))
+        for section in study_sections(plan)
     )
 
 
-def _changes(found: CapacityPlan, document: Mapping[str, Any]) -> Iterator[tuple[str, object, object]]:
-    """(Field, what the document holds, what planning again gives), where they differ."""
-    from simulator.specs.base import found_at
-
-    for name, now in _stated(document, found):
-        before = found_at(document, name)
-        same = before == now
-        if isinstance(before, float) and isinstance(now, float):
-            same = math.isclose(before, now, rel_tol=_SAME)
-        if not same:
-            yield name, before, now
+def study_titles(plan: CapacityPlan) -> tuple[str, ...]:
+    """Titles of the studies that stand below the table of fleets."""
+    return tuple(section.title for section in _studies(plan))
 
 
-def _check(found: CapacityPlan, document: Mapping[str, Any], *, path: str) -> None:
-    """Refuse to report other figures than those that the document holds."""
-    for name, before, now in _changes(found, document):
-        raise RoofcastError(
-            f"{path} says {before}, planning again gives {now}",
-            field=name,
-            code="plan_changed",
-            hint="roofcast, a profile or a price list has changed since: make the plan anew",
-        )
+def _places_shown(plan: CapacityPlan) -> list[int]:
+    """Of the best few fleets, and of the best of every accelerator that was asked for by name."""
+    first: dict[str, int] = {}
+    for place, fleet in enumerate(plan.fleets):
+        first.setdefault(fleet.hardware, place)
+    named = first.values() if plan.spec.hardware else ()
+    return [place for place in range(len(plan.fleets)) if place < SHOWN_FLEETS or place in named]
+
+
+def _answer(plan: CapacityPlan) -> Section:
+    fleets, places = plan.fleets, _places_shown(plan)
+    hidden = [place for place in range(len(fleets)) if place not in places]
+    more = f"; {len(hidden)} more with --output csv" if hidden else ""
+    note = (
+        f"{counted_text(len(fleets), 'option')} from {plan.candidates:,} candidates, {order_text(fleets)}{more}; "
+        "latencies at the planned peak with the spares down"
+    )
+    blocks: list[Block] = [Paragraph(text=answer.sentence(plan), tone=Tone.LEAD)]
+    replayed = plan.finalists if plan.finalists is not None and plan.finalists.replayed else None
+    checked = answer.checked_text(plan) if replayed is None else answer.covered_text(replayed)
+    if plan.spec.stock:
+        # The sentence above is of what works side by side.
+        simulated = answer.stock_checked_texts(plan)
+        checked = "" if simulated and plan.verification is None else checked
+        alone = f"A new fleet alone, as if nothing existed: {answer.new_fleet_sentence(plan)}"
+        blocks += [Paragraph(text=text) for text in (*simulated, alone)]
+    if checked:
+        blocks.append(Paragraph(text=checked))
+    if plan.rival is not None:
+        blocks.append(Paragraph(text=answer.rival_text(plan.rival, plan.best)))
+    bought = None if plan.price_ranking is None else plan.price_ranking.bought
+    if bought is not None:
+        blocks.append(Paragraph(text=bought_text(bought, currency=plan.best.cost.currency)))
+    shown = [fleets[place] for place in places]
+    blocks.append(answer.fleets_table(shown, objectives=plan.objectives, note=note, brief=True))
+    if plan.families:
+        blocks.append(Paragraph(text=families_text(plan)))
+    return Section(key="answer", title="", blocks=tuple(blocks))
+
+
+def _prices(plan: CapacityPlan) -> tuple[Section, ...]:
+    """What other prices would change, where there is more than one kind of accelerator to choose from."""
+    if plan.price_ranking is None or not plan.price_ranking.rivals:
+        return ()
+    return (Section(key="price_ranking", title="Prices and the ranking", blocks=answer.price_blocks(plan)),)
+
+
+def plan_sections(plan: CapacityPlan, *, explain: bool) -> tuple[Section, ...]:
+    """The answer with its fleets, the studies, the derivation if asked for, and every assumption with its source."""
+    derived = Section(key="derivation", title="How it was derived", blocks=(Bullets(items=tuple(explanation(plan))),))
+    said = tuple(f"{item.name}: {item.value} ({item.source})" for item in map(plan_input, plan.assumptions))
+    assumed = Section(key="assumptions", title="Assumptions", blocks=(Bullets(items=said),))
+    return (_answer(plan), *_prices(plan), *_studies(plan), *((derived,) if explain else ()), assumed)
+
+
+def plan_text(plan: CapacityPlan, *, explain: bool) -> str:
+    """The plan for a terminal."""
+    return sections_text(plan_sections(plan, explain=explain), currency=plan.best.cost.currency, most=_LINE)
+
+
+def plan_markdown(plan: CapacityPlan, *, explain: bool) -> str:
+    """The plan as Markdown."""
+    from simulator.reports.formats.markdown import sections_markdown
+
+    return sections_markdown(plan_sections(plan, explain=explain), currency=plan.best.cost.currency)

@@ -166,7 +166,7 @@ def plan_capacity(
     # The target is checked first: nothing is computed for an answer that cannot be written.
     check_target(out, flag="--out", force=force)
     if report is not None:
-        from simulator.api.planning import check_report_target
+        from simulator.api.reporting import check_report_target
 
         check_report_target(report, force=force, flag="--report")
     text = _answered(context, form=form, explain=explain, to_stdout=out == STANDARD_STREAM)
@@ -254,9 +254,9 @@ def _answer(spec: PlanSpec, parameters: Mapping[str, object], *, form: PlanOutpu
         digest = digest_of(spec, form=(form, explain, *several))
         answer = find_answer(digest)
         if answer is None:
+            keep_freed_memory()
             from simulator.api.planning import plan
 
-            keep_freed_memory()
             with _pulse():
                 if several:
                     from simulator.api.planning import plan_models
@@ -267,14 +267,14 @@ def _answer(spec: PlanSpec, parameters: Mapping[str, object], *, form: PlanOutpu
                         answer = _composed(plan(spec).plan, form=form, explain=explain)
             keep_answer(digest, answer)
     elif several:
-        from simulator.api.planning import reported_models
+        from simulator.api.reporting import reported_models
 
         with _pulse():
             own = reported_models(spec, several, out=str(folder), force=bool(parameters.get("force")), flag="--report")
         print(f"{program}: models.md and a report of each model in {folder}", file=sys.stderr)
         answer = _composed_models(own, form=form)
     else:
-        from simulator.api.planning import reported_plan
+        from simulator.api.reporting import reported_plan
 
         with _pulse():
             found = reported_plan(spec, out=str(folder), force=bool(parameters.get("force")), flag="--report")
@@ -312,7 +312,7 @@ def _composed(plan: CapacityPlan, *, form: PlanOutput, explain: bool) -> KeptAns
 
             text = plan_document(plan)
         case PlanOutput.CSV:
-            from simulator.reports.plan_text import study_titles
+            from simulator.api.planning import study_titles
             from simulator.reports.tables.plan_document import plan_csv
 
             text = plan_csv(plan)
@@ -320,11 +320,11 @@ def _composed(plan: CapacityPlan, *, form: PlanOutput, explain: bool) -> KeptAns
             if left_out:
                 warnings = (*warnings, f"--output csv lists fleets alone, not: {left_out}")
         case PlanOutput.MD:
-            from simulator.reports.plan_text import plan_markdown
+            from simulator.api.planning import plan_markdown
 
             text = plan_markdown(plan, explain=explain)
         case PlanOutput.TABLE:
-            from simulator.reports.plan_text import plan_text
+            from simulator.api.planning import plan_text
 
             text = plan_text(plan, explain=explain)
     return KeptAnswer(text=text, warnings=warnings)

@@ -46,12 +46,12 @@ def report(
 
     Example: roofcast plan --rps 9 --json > plan.json; roofcast report plan.json
     """
-    from simulator.api import planning
+    from simulator.api import reporting
 
     if schema:
         if plan is not None:
             raise RoofcastError(f"--schema needs no plan, got {plan!r}", field="PLAN", hint="leave out one of the two")
-        typer.echo(planning.report_schema(), nl=False)
+        typer.echo(reporting.report_schema(), nl=False)
         return
     if plan is None:
         raise RoofcastError(
@@ -60,7 +60,7 @@ def report(
             hint="plan-capacity ... --json > plan.json, then roofcast report plan.json",
         )
     with progress_bar("reporting", pulses=True):
-        files = planning.report(plan, out=out, formats=formats, ownership=ownership, force=force).files
+        files = reporting.report(plan, out=out, formats=formats, ownership=ownership, force=force).files
     if as_json:
         typer.echo(json.dumps({"schema_version": "1.0", "files": [str(file) for file in files]}, indent=2))
     else:
@@ -80,10 +80,10 @@ def verify(
 
     The fleet that the plan states is replayed, whatever would be planned today. Exit code 3 where it misses.
     """
-    from simulator.api import planning
+    from simulator.api import reporting
 
     with progress_bar("replaying", pulses=True):
-        found = planning.verify(plan, seeds=seeds)
+        found = reporting.verify(plan, seeds=seeds)
     typer.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False) if as_json else found.to_text(), nl=as_json)
     if not found.promise.kept:
         raise typer.Exit(ExitCode.INFEASIBLE)

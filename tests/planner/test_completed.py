@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from simulator.api.planning import plan, report
+from simulator.api.planning import plan
+from simulator.api.reporting import report
 from simulator.planner import plan as planning
 from simulator.planner.capacity_plan import CapacityPlan, only_asked
 from simulator.planner.plan import answered_in_full, completed, is_complete, plan_capacity

@@ -16,6 +16,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.api.planning import plan_markdown, plan_text
 from simulator.engine.pools import HAND_OVER_S, Pool, small_group
 from simulator.engine.runs.disaggregation import ServedPools, serve_disaggregated
 from simulator.errors import RoofcastError
@@ -37,7 +38,6 @@ from simulator.planner.serving.pool_states import _scattered
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.planner.verification.simulation import LEAST_DECODING, MOST_REPLICAS
 from simulator.reports.handoff.launch import launch_handoff
-from simulator.reports.plan_text import plan_markdown, plan_text
 from simulator.reports.tables.plan_document import plan_csv, plan_document
 from simulator.reports.words.fields import rejection_text
 from simulator.specs.question.plan import plan_spec

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.api.planning import plan_text
 from simulator.engine.runs.rate_simulation import simulate_as_sent
 from simulator.engine.runs.serving import ServedDeployment
 from simulator.errors import RoofcastError
@@ -21,7 +22,6 @@ from simulator.planner.verification.fleet_check import MOST_ADDED, TOLD_APART, s
 from simulator.planner.verification.records import Verdict, Verification
 from simulator.planner.verification.simulation import bar_chance, chance_below, refused
 from simulator.planner.verification.traces import MOST_SHARES, TraceCheck, surest_simulation
-from simulator.reports.plan_text import plan_text
 from simulator.reports.sections.performance import finalists_outcome
 from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.plan_inputs import plan_input, warning_texts

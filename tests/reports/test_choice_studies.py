@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 
+from simulator.api.planning import plan_text
 from simulator.planner.capacity_plan import KINDS, CapacityPlan
 from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep
 from simulator.planner.plan import plan_capacity
@@ -15,7 +16,6 @@ from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.reports.content.document import Paragraph, Table, Tone
 from simulator.reports.decide.decision import decision_content, lead_text
 from simulator.reports.decide.summary import summary_section
-from simulator.reports.plan_text import plan_text
 from simulator.reports.report import STUDIES, build_report, choice_blocks
 from simulator.reports.sections.options import pareto_chart, plan_options_chart
 from simulator.reports.sections.resilience import cases_blocks

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from simulator.api.planning import plan_text
 from simulator.planner.plan import plan_capacity
 from simulator.planner.verification import confidence
 from simulator.planner.verification.confidence import confidence_in, evidence_of
@@ -18,7 +19,6 @@ from simulator.reports.decide.decision import cheapest_elsewhere, lead_text
 from simulator.reports.decide.risks import confidence_text, evidence_content, unsourced_table
 from simulator.reports.decide.summary import summary_report
 from simulator.reports.formats.markdown import report_markdown
-from simulator.reports.plan_text import plan_text
 from simulator.reports.report import build_report
 from simulator.reports.sections.cost import buying_text
 from simulator.reports.sections.options import is_far

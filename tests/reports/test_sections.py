@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from simulator.api.planning import plan_markdown, plan_sections, plan_text
 from simulator.planner.capacity_plan import KEYS
 from simulator.planner.plan import plan_capacity
 from simulator.planner.studies.growth import Growth
@@ -33,7 +34,6 @@ from simulator.reports.content.document import (
 from simulator.reports.formats.json_document import report_json
 from simulator.reports.formats.markdown import report_markdown, sections_markdown
 from simulator.reports.formats.text import sections_text, table_cells, text_table
-from simulator.reports.plan_text import plan_markdown, plan_sections, plan_text
 from simulator.reports.report import SECTIONS, STUDIES, build_report, charts_of, numbered, study_sections
 from simulator.reports.sections.answer import fleets_table, plan_figures
 from simulator.reports.sections.appendix import reproduce_table

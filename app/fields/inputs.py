@@ -26,7 +26,7 @@ from simulator.specs.profiles import find_profile, list_profiles
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.plan_values import HARDWARE, MODEL
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.traffic.lengths import PRESET_NAMES, WorkloadPreset, workload_preset
+from simulator.traffic.workload_presets import PRESET_NAMES, WorkloadPreset, workload_preset
 
 _FOLDERS, _LOOKED_UP = 100, 1000
 LARGEST_TOKENS = 1_048_576

@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.fields import glossary
 from simulator.specs.question.plan_values import workload_shares
-from simulator.traffic.lengths import PRESET_NAMES, shares_of, workload_preset
+from simulator.traffic.workload_presets import PRESET_NAMES, shares_of, workload_preset
 from simulator.units import percent_text
 
 _OPEN, _KINDS = "mix", "mixed_kinds"

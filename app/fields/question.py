@@ -10,7 +10,7 @@ import streamlit as st
 from app.fields import inputs, mix, widgets
 from simulator.reports.content.quantities import count_text, counted_text, rate_text, seconds_text, unbroken
 from simulator.specs.base import LARGEST_INTEGER
-from simulator.traffic.lengths import CHAT, WorkloadPreset, workload_preset
+from simulator.traffic.workload_presets import CHAT, WorkloadPreset, workload_preset
 from simulator.units import MICRO
 
 _KEPT, _PAGE, _PLACE, _DEPLOYED, _FILLED = "_kept", "_page", "_bar", "_deployed", "_bar_filled"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.fields import glossary, widgets
-from simulator.traffic.lengths import WorkloadPreset
+from simulator.traffic.workload_presets import WorkloadPreset
 
 _HIGHEST = 5.0
 

@@ -50,7 +50,7 @@ from simulator.reports.words.derivation import detail_text, resource_text
 from simulator.reports.words.fields import note_texts
 from simulator.reports.words.plan_inputs import warning_texts
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, PLANNED_MODEL, PLANNED_RATE_PER_S
-from simulator.traffic.lengths import CHAT, WorkloadPreset
+from simulator.traffic.workload_presets import CHAT, WorkloadPreset
 
 _HELP = {
     "devices": "All accelerators: replicas, spares and those that only fill up servers.",

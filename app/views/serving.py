@@ -36,7 +36,7 @@ from simulator.reports.tables.serving import (
 from simulator.specs.question.plan_values import SERVED_RATE_PER_S
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
-from simulator.traffic.lengths import WorkloadPreset
+from simulator.traffic.workload_presets import WorkloadPreset
 
 _LARGEST_RATE = 10_000.0
 _HELP = {

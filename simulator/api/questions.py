@@ -220,7 +220,7 @@ def requests_of_kind(
     from simulator.engine.runs.load_sweep import demand_of
     from simulator.operators.transformer import is_encoder_only
     from simulator.specs.model.loading import load_model
-    from simulator.traffic.lengths import kinds_of_demand
+    from simulator.traffic.workload_presets import kinds_of_demand
 
     given = {key: fields.pop(key, None) for key in ("isl_tokens", "osl_tokens", "isl_cv", "osl_cv")}
     encodes = model is not None and is_encoder_only(load_model(model, profiles=profiles))

@@ -22,8 +22,8 @@ def _written() -> Mapping[str, Mapping[str, str]]:
 
 
 _PLACES: Mapping[str, str] = {
-    **{"chat": "traffic.lengths:CHAT.word", "chat_isl": "traffic.lengths:CHAT.isl_tokens"},
-    **{"chat_osl": "traffic.lengths:CHAT.osl_tokens", "engine": "specs.engine.engine:DEFAULT_ENGINE"},
+    **{"chat": "traffic.workload_presets:CHAT.word", "chat_isl": "traffic.workload_presets:CHAT.isl_tokens"},
+    **{"chat_osl": "traffic.workload_presets:CHAT.osl_tokens", "engine": "specs.engine.engine:DEFAULT_ENGINE"},
     **{"hardware": "specs.question.plan_values:HARDWARE", "planned_model": "specs.question.plan_values:PLANNED_MODEL"},
     **{"image_pixels": "operators.vision:DEFAULT_IMAGE_PIXELS", "mixer_tokens": "api.models:DEFAULT_LENGTHS"},
     "step_tokens": "specs.question.plan_values:STEP_CONTEXT_TOKENS",

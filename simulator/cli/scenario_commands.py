@@ -256,7 +256,7 @@ def _base(source: str | None, options: Mapping[str, Any]) -> ScenarioSpec:
     from simulator.specs.question.plan_values import HARDWARE
     from simulator.specs.question.scenario import Kind
     from simulator.specs.question.scenario_file import read_scenario
-    from simulator.traffic.lengths import CHAT
+    from simulator.traffic.workload_presets import CHAT
 
     given = values_of(options, BATCH)
     if source is None:

@@ -13,17 +13,8 @@ from simulator.specs.base import Assumption, Note, ValueOrigin
 from simulator.specs.engine.engine import load_engine, named_engine
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import LatencyMetric, ObjectiveSpec
-from simulator.traffic.lengths import (
-    CHAT,
-    Array,
-    LengthDistribution,
-    RequestMix,
-    WorkloadPreset,
-    kinds_of_demand,
-    nearest_presets,
-    normal_points,
-    workload_preset,
-)
+from simulator.traffic.lengths import Array, LengthDistribution, RequestMix, normal_points
+from simulator.traffic.workload_presets import CHAT, WorkloadPreset, kind_by_lengths, kinds_of_demand, workload_preset
 from simulator.units import percent_text
 
 if TYPE_CHECKING:
@@ -304,15 +295,6 @@ def preset_objectives(preset: WorkloadPreset) -> tuple[ObjectiveSpec, ...]:
 DEFAULT_OBJECTIVES = preset_objectives(CHAT)
 
 
-def guessed_kind(spec: PlanSpec, *, mix: RequestMix) -> tuple[Note, ...]:
-    """Where nobody named the kind of demand nor its bounds, and lengths are as near to another with other bounds."""
-    if spec.objectives or spec.workload is not None:
-        return ()
-    kind, *others = nearest_presets(mix.isl.mean_tokens, mix.osl.mean_tokens)
-    other = next((item for item in others if preset_objectives(item) != preset_objectives(kind)), None)
-    return () if other is None else (Note("kind_guessed", {"kind": kind, "other": other}),)
-
-
 def read_objectives(spec: PlanSpec, *, mix: RequestMix | None = None) -> tuple[tuple[ObjectiveSpec, ...], Assumption]:
     """The latencies to hold, and where they came from: given, or of the kind of demand.
 
@@ -323,6 +305,6 @@ def read_objectives(spec: PlanSpec, *, mix: RequestMix | None = None) -> tuple[t
     if spec.workload is not None:
         kind = workload_preset(spec.workload)
     else:
-        kind = CHAT if mix is None else nearest_presets(mix.isl.mean_tokens, mix.osl.mean_tokens)[0]
+        kind = CHAT if mix is None else kind_by_lengths(mix.isl.mean_tokens, mix.osl.mean_tokens)
     found = preset_objectives(kind)
     return found, Assumption(key="objectives", value=found, origin=ValueOrigin.DEFAULT, detail=kind)

@@ -13,7 +13,7 @@ from simulator.errors import Option, RoofcastError, contradiction
 from simulator.files import keeps_nothing, machine_code
 from simulator.phases.deployment import assumed_of_pools
 from simulator.planner.capacity_plan import KINDS, CapacityPlan, PlanBasis, has_studies
-from simulator.planner.demand import guessed_kind, replays_trace, whole_tokens
+from simulator.planner.demand import replays_trace, whole_tokens
 from simulator.planner.fleet.fleet import Sized, Trial, complete_all, with_doubt
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.cost import PriceRanking, price_ranking
@@ -312,8 +312,7 @@ def unlike_pools_refused(spec: PlanSpec, trial: Trial) -> tuple[Note, ...]:
 
 def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[Note, ...]:
     """What to check before the plan is used."""
-    found = list(guessed_kind(question.spec, mix=question.demand.mix))
-    found += [Note("not_compared", {"reason": reason}) for reason in left_out(question.spec)]
+    found = [Note("not_compared", {"reason": reason}) for reason in left_out(question.spec)]
     deployment = best.replica.deployment
     if best.devices >= MANY_DEVICES:
         found.append(_many(question, best, fleets))

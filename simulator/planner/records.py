@@ -16,7 +16,8 @@ from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.traffic.lengths import RequestMix, WorkloadPreset
+from simulator.traffic.lengths import RequestMix
+from simulator.traffic.workload_presets import WorkloadPreset
 from simulator.units import percent_text
 
 

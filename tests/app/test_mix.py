@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.traffic.lengths import workload_preset
+from simulator.traffic.workload_presets import workload_preset
 from tests.app.pages import document_of, headline, opened, printed
 
 MIX = "chat=0.7,rag=0.3"

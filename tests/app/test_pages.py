@@ -21,7 +21,7 @@ from simulator.reports.content.quantities import (
     watts_text,
 )
 from simulator.reports.tables.comparison import BEST
-from simulator.traffic.lengths import PRESETS
+from simulator.traffic.workload_presets import PRESETS
 from tests.app.pages import PAGES, ROOT, captions, equation, headline, metrics, opened, printed, tables
 
 PRESET_NAMES = [preset.name for preset in PRESETS]

@@ -11,7 +11,7 @@ import pytest
 from simulator import compare
 from simulator.cli.roofcast import app
 from simulator.cli.shared import run
-from simulator.traffic.lengths import CHAT
+from simulator.traffic.workload_presets import CHAT
 
 BASE = "model: llama-3.1-8b\nhardware: h100\nkind: closed_loop\nconcurrency: 16\nisl_tokens: 512\nosl_tokens: 64\n"
 SERVE = """

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from simulator.errors import FileError, ProfileError, RoofcastError
-from simulator.planner.demand import DEFAULT_OBJECTIVES, guessed_kind, read_demand, read_objectives
+from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand, read_objectives
 from simulator.planner.search.question import resolve
 from simulator.reports.words.fields import note_text
 from simulator.reports.words.plan_inputs import plan_input, warning_texts
 from simulator.specs.base import ValueOrigin
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.plan_values import SHORT_FIELDS, duration_s
-from simulator.traffic.lengths import CHAT, PRESETS, WorkloadPreset
 from simulator.traffic.recorded.demand import measured_demand
 from simulator.traffic.recorded.traces import read_trace
+from simulator.traffic.workload_presets import CHAT, PRESETS, WorkloadPreset, kind_by_lengths
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,100,10
@@ -273,10 +273,16 @@ class TestWhatATraceSays:
         assert shown.startswith("12,035 tokens")
 
 
-@pytest.mark.parametrize(("osl", "other"), [(60, "chat"), (75, "code"), (10, None), (5, None)])
-def test_lengths_between_two_kinds_ask_which_it_is(osl: int, other: str | None) -> None:
-    asked = {"rps": 10.0, "model": "llama-3.1-8b", "hardware": ("h100",), "isl": 3000, "osl": osl}
-    found = guessed_kind(plan_spec(asked), mix=resolve(plan_spec(asked)).demand.mix)
-    assert [text.endswith(f" or --workload {other}") for text in warning_texts(found)] == ([True] if other else [])
-    for given in ({"workload": "chat"}, {"ttft_p95": "1s"}):
-        assert not guessed_kind(plan_spec(asked | given), mix=resolve(plan_spec(asked)).demand.mix)
+def test_bounds_and_spreads_go_over_from_one_kind_to_the_next() -> None:
+    """A token more moved the bounds of 3,000 + 60 from those of code to those of a chat."""
+    lengths = np.geomspace(5, 500, 400)
+    kinds = [kind_by_lengths(3000, osl) for osl in lengths]
+    assert kinds[0].word == "code"
+    assert kinds[-1].word == "chat-and-rag"
+    for field in ("ttft_p95_s", "osl_cv", "isl_cv"):
+        values = np.array([getattr(kind, field) for kind in kinds])
+        assert np.abs(np.diff(np.log(values))).max() < 0.08, field
+    spec = plan_spec({"rps": 1.0, "isl": 3000, "osl": 60})
+    found, said = read_objectives(spec, mix=read_demand(spec).mix)
+    assert 0.5 < found[0].bound_s < 1.0
+    assert plan_input(said).source.startswith("default of code-and-chat: between these")

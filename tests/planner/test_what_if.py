@@ -25,7 +25,8 @@ from simulator.specs.base import validate
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.plan_values import WORKLOADS
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.traffic.lengths import PRESET_NAMES, PRESETS, LengthDistribution, workload_preset
+from simulator.traffic.lengths import LengthDistribution
+from simulator.traffic.workload_presets import PRESET_NAMES, PRESETS, workload_preset
 
 SCENARIO = validate(
     ScenarioSpec,

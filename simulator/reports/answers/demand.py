@@ -18,8 +18,9 @@ from simulator.reports.content.quantities import number_text
 from simulator.reports.words.fields import flagged, note_text, note_texts
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import HOURS_PER_DAY, LARGEST_CV
-from simulator.traffic.lengths import CHAT, LengthDistribution, WorkloadPreset, nearest_presets
+from simulator.traffic.lengths import LengthDistribution
 from simulator.traffic.recorded.demand import RecordedDemand, Spread, burst_note
+from simulator.traffic.workload_presets import CHAT, WorkloadPreset, kind_by_lengths
 
 _CACHED_AT_MOST = 0.99
 
@@ -151,4 +152,4 @@ def demand_columns(workload: PlanSpec) -> tuple[str, str, str]:
 
 
 def _nearest(workload: PlanSpec) -> WorkloadPreset:
-    return nearest_presets(workload.isl_tokens or CHAT.isl_tokens, workload.osl_tokens or CHAT.osl_tokens)[0]
+    return kind_by_lengths(workload.isl_tokens or CHAT.isl_tokens, workload.osl_tokens or CHAT.osl_tokens)

@@ -25,7 +25,8 @@ from simulator.specs.engine.releases import SlowerExperts, SlowProducts
 from simulator.specs.model.checkpoints import PublishedCheckpoint
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.question.plan_values import ObjectiveSpec
-from simulator.traffic.lengths import LengthDistribution, WorkloadPreset
+from simulator.traffic.lengths import LengthDistribution
+from simulator.traffic.workload_presets import WorkloadPreset
 from simulator.units import KILO, bound_text, percent_text, plain_text
 
 _NAMES: Mapping[str, str] = MappingProxyType(

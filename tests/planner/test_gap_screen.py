@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simulator.planner.gap.changes import GapState, gap_changes
-from simulator.planner.gap.limits import Overrun, fleet_limits
+from simulator.planner.gap.limits import Overrun, fleet_limits, priced
 from simulator.planner.gap.screen import (
     GapScreen,
     can_screen,
@@ -59,6 +59,13 @@ class TestWhatCanBeScreened:
         assert can_screen(question())
         assert not can_screen(question(osl=1))
         assert not can_screen(question(kv_allocation=("max_length",)))
+
+
+def test_no_way_out_leads_to_what_nobody_sells() -> None:
+    """A power limit ended at a TPU without a price; where it is named it stays."""
+    offered = platforms(plan_spec({"hardware": ("l4", "tpu-v7x")}))
+    assert [item.hardware.name for item in priced(offered, question=question())] == ["l4"]
+    assert priced(offered[1:], question=question()) == offered[1:]
 
 
 class TestStates:

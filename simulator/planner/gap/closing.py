@@ -343,6 +343,8 @@ def refuse_nothing(question: Question, trial: Trial) -> GapError:
 def refuse_limits(question: Question, ranked: list[Sized], limits: Sequence[FleetLimit]) -> GapError:
     """Fleets serve, but none within the limits: the refusal with what would close the gap."""
     overrun = Overrun(limits=tuple(limits))
+    if not question.spec.hardware:
+        ranked = [item for item in ranked if item.cost.per_hour is not None] or ranked
     start = min(ranked, key=overrun.order)
     given_up = (
         *relaxed_objectives.smaller_fleets(question, ranked, overrun, start, search=_every),

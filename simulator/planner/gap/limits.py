@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import ROUND_CEILING, Context
+from math import isfinite
 from typing import Literal
 
 import numpy as np
@@ -227,9 +228,14 @@ def _fleets(tables: tuple[ScreenTable, ...], capacity_per_s: Array, *, question:
         )
 
 
-def _price(table: ScreenTable, *, question: Question) -> float:
-    price = market_price(question.prices, hardware=table.platform.hardware.name, rule=plan_rule(question.spec))
+def _price(platform: Platform, *, question: Question) -> float:
+    price = market_price(question.prices, hardware=platform.hardware.name, rule=plan_rule(question.spec))
     return price.per_hour if price is not None else float("inf")
+
+
+def priced(found: tuple[Platform, ...], *, question: Question) -> tuple[Platform, ...]:
+    """Those with a price; all where none has one."""
+    return tuple(item for item in found if isfinite(_price(item, question=question))) or found
 
 
 def _watts(table: ScreenTable) -> tuple[float, float]:
@@ -251,7 +257,7 @@ def screened_overrun(
     fleets = _fleets(tables, capacity_per_s, question=question)
     serves = np.isfinite(fleets.devices)
     devices, servers = np.where(serves, fleets.devices, 0.0), np.where(serves, fleets.servers, 0.0)
-    price = _column([_price(table, question=question) for table in tables])
+    price = _column([_price(table.platform, question=question) for table in tables])
     cost = np.where(np.isfinite(price), devices * np.where(np.isfinite(price), price, 0.0), np.inf)
     over = np.zeros_like(devices) if limits else devices
     for limit in limits:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.gap.changes import GapChange, GapState, single_changes
-from simulator.planner.gap.limits import Overrun, option_of, screened_overrun
+from simulator.planner.gap.limits import Overrun, option_of, priced, screened_overrun
 from simulator.planner.gap.records import GapOption
 from simulator.planner.records import Candidate, Platform, SearchSpace, Variant
 from simulator.planner.search.candidates import engine_on, platforms
@@ -56,14 +56,12 @@ class GapScreen:
         spec = question.spec
         wide = spec.search == "wide"
         self.question, self.overrun = question, overrun
-        self._asked = platforms(spec)
-        self._named = {item.hardware.name for item in self._asked}
-        self._all = self._asked
-        if spec.hardware:
-            # What is not on offer is searched where it is named, beside everything else.
-            offered = platforms(spec.model_copy(update={"hardware": ()}))
-            names = {item.hardware.name for item in offered}
-            self._all = (*offered, *(item for item in self._asked if item.hardware.name not in names))
+        # No way out leads to what nobody sells, but where it is named.
+        offered = priced(platforms(spec.model_copy(update={"hardware": ()})), question=question)
+        asked = platforms(spec) if spec.hardware else offered
+        self._named = {item.hardware.name for item in asked}
+        names = {item.hardware.name for item in offered}
+        self._all = (*offered, *(item for item in asked if item.hardware.name not in names))
         self._usual = {
             item.hardware.name: own_limits(engine_on(spec, item), item, profiles=spec.profiles) for item in self._all
         }

@@ -220,7 +220,7 @@ def deploy(
     # Where tokens see those behind them, a prompt that begins alike has nothing in common with another.
     if not shares_prefixes(applied.spec) or model.encoder is not None or is_encoder_only(model):
         settings = replace(settings, prefix_caching=False)
-    said = engine_assumptions(spec, settings, limits, profile=profile.held)
+    said = engine_assumptions(spec, settings, limits, profile=profile.held, vendor=hardware.vendor)
     if spec.kv_tiers or spec.cpu_kv_offload or spec.cpu_kv_offload_bytes is not None:
         from simulator.phases.kv_tiers import kv_tiers, tier_assumptions
 

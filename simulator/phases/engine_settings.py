@@ -63,6 +63,7 @@ class EngineSettings:
     cpu_kv_offload_bytes: float | None
     kv_tiers: tuple[KvTier, ...]
     cuda_graph_max_sequences: int
+    round_graphs: tuple[tuple[int, int], ...]
     eager: bool
     runs_published_code: bool
     cache_logged_on: tuple[str, ...]
@@ -105,6 +106,7 @@ def engine_settings(
         cpu_kv_offload_bytes=spec.cpu_kv_offload_bytes,
         kv_tiers=(),
         cuda_graph_max_sequences=limits.cuda_graph_max_sequences,
+        round_graphs=profile.round_graphs,
         eager=profile.eager,
         runs_published_code=profile.runs_published_code,
         cache_logged_on=profile.cache_logged_on,
@@ -140,9 +142,10 @@ _SAID_LIMITS: tuple[LimitField, ...] = (
 
 
 def engine_assumptions(
-    spec: EngineSpec, settings: EngineSettings, limits: EngineLimits, *, profile: EngineProfile
+    spec: EngineSpec, settings: EngineSettings, limits: EngineLimits, *, profile: EngineProfile, vendor: str
 ) -> tuple[Assumption, ...]:
-    """What of it nobody asked for, and where it comes from; what ``profile`` stands in for."""
+    """What of it nobody asked for, and where it comes from; what ``profile`` stands in for; which release it is, where
+    later ones were measured apart on accelerators of ``vendor``."""
     details: dict[str, object] = {field: limits.source(field) for field in _SAID_LIMITS}
     details |= {"max_model_len": "the model", "prefix_caching": settings.name}
     found = [
@@ -158,6 +161,9 @@ def engine_assumptions(
         found.append(
             Assumption(key="engine.version", value=settings.version, origin=ValueOrigin.RULE, detail=spec.version_for)
         )
+    elif spec.version is None and vendor in profile.vendors:
+        later = profile.vendors[vendor].until(settings.version)
+        found += [Assumption(key="engine.version", value=settings.version, detail=later)] if later else []
     return tuple(found)
 
 

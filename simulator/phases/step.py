@@ -385,14 +385,14 @@ def _estimate(
     )
 
 
-# Sizes at which vLLM captures CUDA graphs by default (its cudagraph_capture_sizes): 1, 2, 4, then multiples of 8 below
-# 256 and of 16 from there. Other engines are taken to do likewise.
-GRAPH_STEPS = ((4, 8), (256, 16))
+GRAPH_STEPS = ((0, 1), (2, 2), (4, 8), (256, 16))
+"""Sizes at which vLLM captures CUDA graphs by default (its cudagraph_capture_sizes): above each first number multiples
+of the second. Other engines are taken to do likewise."""
 
 
-def graph_tokens(tokens: Array, *, largest: int) -> Array:
+def graph_tokens(tokens: Array, *, largest: int, steps: Sequence[tuple[int, int]] = GRAPH_STEPS) -> Array:
     """Tokens that are computed: those of the smallest CUDA graph that holds the step; its own beyond the largest."""
-    low, high = GRAPH_STEPS
-    padded = np.where(tokens <= 2, tokens, np.where(tokens <= low[0], low[0], np.ceil(tokens / low[1]) * low[1]))
-    padded = np.where(tokens > high[0], np.ceil(tokens / high[1]) * high[1], padded)
+    padded = tokens
+    for above, step in steps:
+        padded = np.where(tokens > above, np.ceil(tokens / step) * step, padded)
     return np.where((tokens > 0) & (padded <= largest), padded, tokens)

@@ -185,8 +185,21 @@ def _token_table(part: _Part, rows: frozenset[int], *, largest: int, graphs: int
         decode_context=1,
     )
     table = _dense(nodes, _seconds(part, step, rows), largest=largest)
-    padded = graph_tokens(np.arange(largest + 1.0), largest=min(graphs, largest))
-    return np.ascontiguousarray(table[padded.astype(np.int64)])
+    padded = _padded(part, np.arange(largest + 1.0), graphs=graphs)
+    return np.ascontiguousarray(table[np.minimum(padded, largest).astype(np.int64)])
+
+
+def _padded(part: _Part, tokens: Array, *, graphs: int) -> Array:
+    """Tokens that graphs of up to ``graphs`` compute for a step. Those of rounds of guesses hold whole sequences: by
+    their number, or the first multiple of a round's tokens from each size on."""
+    each, steps = float(part.decode_tokens), part.deployment.engine.round_graphs
+    if each == 1:
+        return graph_tokens(tokens, largest=graphs)
+    if steps:
+        padded = each * graph_tokens(np.ceil(tokens / each), largest=graphs, steps=steps)
+    else:
+        padded = each * np.ceil(graph_tokens(np.maximum(tokens - each + 1, 1.0), largest=graphs) / each)
+    return np.where(padded <= graphs * (each if steps else 1), padded, tokens)
 
 
 def _logits_table(part: _Part, rows: frozenset[int], *, largest: int) -> Array:

@@ -171,6 +171,28 @@ def test_a_padded_step_takes_what_its_graph_takes() -> None:
     assert padded.token_s[9] == plain.token_s[16] != plain.token_s[9]
 
 
+def test_graphs_of_rounds_hold_whole_sequences() -> None:
+    """Four sequences that verify two guesses each are 12 tokens under SGLang and TensorRT-LLM, which capture by
+    sequences; vLLM captures the first multiple of three from each of its sizes on: 18 from 16."""
+    captured = {"sglang": {12: 12, 30: 30, 33: 36, 99: 120}, "tensorrt-llm": {12: 12, 15: 24}, "vllm": {12: 18, 24: 24}}
+    for engine, sizes in captured.items():
+        made = deployment("llama-3.1-8b", "h100-sxm-80gb", 1, engine=engine)
+        rounds = compile_steps(made, decode_tokens=3)
+        plain = compile_steps(without_graphs(made), decode_tokens=3)
+        for tokens, computed in sizes.items():
+            assert rounds.token_s[tokens] == plain.token_s[computed], (engine, tokens)
+        assert np.array_equal(rounds.token_s[3 * 512 + 1 :], plain.token_s[3 * 512 + 1 :]), "larger steps replay none"
+
+
+def test_a_third_guess_costs_what_its_tokens_do() -> None:
+    """Padded by tokens, four sequences with two guesses each would cost what they do with three."""
+    made = deployment("deepseek-v3", "h200-sxm-141gb", 8, engine="sglang")
+    rounds = [compile_steps(made, decode_tokens=1 + guesses).token_s[4 * (1 + guesses)] for guesses in range(1, 5)]
+    added = np.diff(rounds)
+    assert np.all(added > 0)
+    assert max(added) < 2 * min(added)
+
+
 def test_unequal_prompts_cost_what_equal_ones_with_the_same_pairs_cost() -> None:
     """300 tokens after 0 and 100 after 500 hold 2 x 45,000 + 55,000 x 2 = 200,000 doubled pairs: 2 x 200 after 150."""
     tables = compile_steps(deployment("llama-3.1-8b", "h100-sxm-80gb", 1))

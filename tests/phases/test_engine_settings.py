@@ -22,7 +22,7 @@ def settled(**asked: object) -> tuple[EngineSettings, set[str]]:
     profile = load_engine("vllm").at(spec.version)
     limits = profile.limits(spec, hardware=load_hardware("h100"), parallelism=ParallelismSpec())
     found = engine_settings(spec, profile=profile, limits=limits, model=LLAMA)
-    return found, {item.key for item in engine_assumptions(spec, found, limits, profile=profile)}
+    return found, {item.key for item in engine_assumptions(spec, found, limits, profile=profile, vendor="nvidia")}
 
 
 def test_every_limit_that_nobody_gave_is_said() -> None:

@@ -101,6 +101,20 @@ def test_an_answer_names_the_release_that_a_feature_asked_for() -> None:
     assert text == "engine.version = 0.5.9 (the first release that runs speculation on these accelerators)"
 
 
+@pytest.mark.parametrize(
+    ("hardware", "version", "says"), [("mi355x", None, True), ("mi355x", "0.5.6", False), ("h200", None, False)]
+)
+def test_an_answer_says_that_its_default_release_is_an_early_one(
+    hardware: str, version: str | None, says: bool
+) -> None:
+    """On AMD later releases take half the time of a step: one guess alone is not worth that."""
+    asked = {"id": 1, "model": "deepseek-r1", "hardware": hardware, "tp_size": 8, "batch_size": 1, "isl_tokens": 64}
+    engine = {"name": "sglang"} if version is None else {"name": "sglang", "version": version}
+    result = answer(ScenarioSpec.model_validate({**asked, "osl_tokens": 8, "kind": "batch", "engine": engine}))
+    found = [said for said in assumption_texts(result.assumptions) if said.startswith("engine.version")]
+    assert found == ["engine.version = 0.5.6 (default; from 0.5.9 on, steps were measured apart here)"] * says
+
+
 @pytest.mark.parametrize(("version", "sorts"), [(None, True), ("0.16.0", True), ("0.17.0", False), ("0.24", False)])
 def test_vllm_sorts_a_nucleus_until_its_own_kernel(version: str | None, sorts: bool) -> None:
     assert load_engine("vllm").sorts_nucleus(version) is sorts

@@ -128,6 +128,8 @@ def _engine_name(item: Assumption) -> str:
 
 
 def _engine_version(item: Assumption) -> str:
+    if item.origin is ValueOrigin.DEFAULT:
+        return f"{item.key} = {item.value} (default; from {item.detail} on, steps were measured apart here)"
     what = "this model" if item.detail == "model" else f"{item.detail} on these accelerators"
     return f"{item.key} = {item.value} (the first release that runs {what})"
 

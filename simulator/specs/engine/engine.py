@@ -133,6 +133,8 @@ class EngineProfile(Spec):
     ``reserves_full_length``: a request starts only when the cache can hold its prompt and all its output.
     ``eager``: every kernel is launched by the host as it comes, neither fused nor captured in a CUDA graph.
     ``cuda_graph_max_sequences``: of the largest captured step; 0: none is, the host launches (fused) kernels itself.
+    ``round_graphs``: sequences for which rounds of guesses are captured, above each first number multiples of the
+    second (empty: as steps are, by tokens).
     ``runs_published_code``: speculation runs as its authors published it, without a serving engine's own drafting.
     ``side_stream_tokens``: up to that many tokens in a step, shared experts run on a stream beside the routed ones (0:
     never), on accelerators of ``side_stream_vendors`` (empty: of all).
@@ -184,6 +186,7 @@ class EngineProfile(Spec):
     eager: bool
     runs_published_code: bool = False
     cuda_graph_max_sequences: NonNegativeInt
+    round_graphs: tuple[tuple[NonNegativeInt, PositiveInt], ...] = ()
     side_stream_tokens: NonNegativeInt = 0
     side_stream_vendors: tuple[str, ...] = ()
     nucleus_sorted_until: str | None = None
@@ -259,15 +262,8 @@ class EngineProfile(Spec):
             recipe = self.recipe.at(version or self.version)
             return self if recipe == self.recipe else self.model_copy(update={"recipe": recipe})
         release = self.releases[before]
-        changed: dict[str, object] = {
-            "overheads": release.overheads,
-            "async_scheduling": release.async_scheduling,
-            "side_stream_tokens": release.side_stream_tokens,
-            "matrix_groups": release.matrix_groups,
-            "recipe": release.recipe,
-            "spread": release.spread,
-            "vendors": {},
-        }
+        names = ("overheads", "async_scheduling", "side_stream_tokens", "matrix_groups", "recipe", "spread")
+        changed: dict[str, object] = {name: getattr(release, name) for name in names} | {"vendors": {}}
         if release.cuda_graph_max_sequences is not None:
             changed["cuda_graph_max_sequences"] = release.cuda_graph_max_sequences
         return self.model_copy(update=changed)
@@ -326,8 +322,8 @@ class EngineProfile(Spec):
             devices=parallelism.tp_size * parallelism.pp_size,
             memory_bytes=hardware.memory_visible_bytes,
         )
-        given = {name: getattr(spec, name, None) for name in by_release.LIMIT_FIELDS}
-        return replace(found, **{name: value for name, value in given.items() if value is not None})
+        given = ((name, getattr(spec, name, None)) for name in by_release.LIMIT_FIELDS)
+        return replace(found, **{name: value for name, value in given if value is not None})
 
     @model_validator(mode="after")
     def _scheduler_and_memory_agree(self) -> Self:

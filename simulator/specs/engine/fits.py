@@ -145,10 +145,13 @@ class VendorFit(EngineFit):
 
     releases: dict[str, EngineFit] = Field(default_factory=dict)
 
+    def until(self, version: str) -> str | None:
+        """The release that ended the fit which ``version`` has; None for the last."""
+        return next((before for before in self.releases if came_before(version, before)), None)
+
     def at(self, version: str) -> EngineFit:
         """The fit of the release that ``version`` belongs to."""
-        before = next((before for before in self.releases if came_before(version, before)), None)
-        return self if before is None else self.releases[before]
+        return self.releases.get(self.until(version) or "", self)
 
 
 class EngineFits(EngineFit):

@@ -31,10 +31,7 @@ from simulator.specs.hardware.calibration import (
 )
 from simulator.specs.profiles import list_profiles
 
-_UNREADABLE = (
-    *(KeyError, ValueError, TypeError, EOFError, OSError, RuntimeError, MemoryError),
-    *(BadZipFile, zlib.error),
-)
+_UNREADABLE = (KeyError, ValueError, TypeError, EOFError, OSError, RuntimeError, MemoryError, BadZipFile, zlib.error)
 """What reading an archive that somebody else wrote can end in; zlib's own error has no better base."""
 # What a user's own measurements (roofcast calibrate) are filed under: the harness runs torch's kernels.
 MEASURED_LIBRARY = "torch"
@@ -54,9 +51,8 @@ WRITTEN_FOR = {"xpu": "xe2"}
 
 OF_EVERY_GENERATION = ("gemm", "moe")
 """Groups whose kernels a library has on every generation: of one that nobody measured each of the others says
-something, the less the wider its fits spread. Accelerators left out with their generation (validation/fit/left_out.py),
-by the nearest alone and so: products 15.5 and 14.6 %, FP8 19.0 and 18.5, FP8 blocks 22.8 and 21.6, experts 27.0 and
-26.4; attention, whose kernels are written anew, prefill 26.8 and 27.5, decode 25.3 and 25.6."""
+something, the less the wider its fits spread. Left out with their generation, by the nearest alone and so: products
+15.5 and 14.6 %, experts 27.0 and 26.4; attention, whose kernels are written anew, prefill 26.8 and 27.5."""
 BEST_OF_A_TUNER = ("aiter",)
 """Libraries whose tables are not, and of two generations alone: 359 runs on MI250 err by 27 % with MI300X's fits, by 34
 with those of both."""
@@ -91,10 +87,8 @@ class FitSet:
 
     def find(self, *, family: str, fmt: str, variant: str = "") -> KernelFit | None:
         """The fit of one family, number format and variant, or None."""
-        for fit in self.fits:
-            if fit.family == family and fit.format == fmt and fit.variant == variant:
-                return fit
-        return None
+        named = (fit for fit in self.fits if fit.family == family and fit.format == fmt and fit.variant == variant)
+        return next(named, None)
 
     def transferred(self, timing: Timing) -> Timing:
         """``timing`` as known on this accelerator: wider and less known where the fits are a relative's."""
@@ -117,7 +111,8 @@ class FitSet:
 
 @lru_cache(maxsize=256)
 def _carried(calibration: Same[CalibrationSpec], relative: transfer.Relative) -> tuple[KernelFit, ...]:
-    return tuple(transfer.carried_fit(fit, relative) for fit in calibration.held.fits)
+    given = calibration.held
+    return tuple(transfer.carried_fit(fit, relative, library=given.library) for fit in given.fits)
 
 
 @lru_cache(maxsize=512)
@@ -216,13 +211,13 @@ def _measured_kin(hardware: AcceleratorSpec, *, order: Sequence[str], profiles: 
     """The accelerator of the same architecture whose products were measured, or ``hardware`` where there is none.
     Siblings borrow another vendor's kernels from one and the same accelerator: whether a chip has faster memory than
     its sibling says nothing of which foreign one it is like."""
-    kin = [
+    kin = (
         spec
         for library in order
         for spec in _calibrated(library, "gemm", profiles)
-        if spec.vendor == hardware.vendor and spec.architecture == hardware.architecture
-    ]
-    return kin[0] if kin else hardware
+        if (spec.vendor, spec.architecture) == (hardware.vendor, hardware.architecture)
+    )
+    return next(kin, hardware)
 
 
 def measured_fits(hardware: AcceleratorSpec, *, profiles: str | None = None) -> FitSet | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import date
 from functools import lru_cache
+from itertools import takewhile
 from math import sqrt
 
 import numpy as np
@@ -38,9 +39,8 @@ OTHER_MEMORY_DISTANCE = 1.0
 OCTAVE_DISTANCE = 0.5
 """An octave of ridge point against a generation: H100 -> A100 (0.95 octaves) errs no more than H100 -> B200 (none)."""
 
-# Links: all-reduce fits of one accelerator on another's, validation/fit/links/collective_transfer.py on 2026-11-21:
-# H100 -> H200 0.04 at distance 0, A100 -> H100 0.19 (NCCL 0.33) at 1.6, H100 -> B200 0.38 at 2, H100 -> RTX PRO over
-# PCIe 0.8 at 5.8, B200 -> RTX PRO 0.6 at 6.8. Kinds that nobody measured are placed as PCIe is.
+# Links (validation/fit/links/collective_transfer.py): H100 -> H200 0.04 at distance 0, A100 -> H100 0.19 (NCCL 0.33) at
+# 1.6, H100 -> B200 0.38 at 2, H100 -> RTX PRO 6000 0.8 at 5.8, B200 -> it 0.6 at 6.8. Other kinds are placed as PCIe.
 LINK_DISTANCE = np.array([0.0, 1.6, 2.0, 3.0, 6.0])
 LINK_LOG_SIGMA = np.array([0.04, 0.28, 0.38, 0.5, 0.8])
 OTHER_LINK_DISTANCE = 3.0
@@ -49,21 +49,22 @@ HOST_LOG_SIGMA = 1.0
 """Over PCIe the host's switches decide: L40S and RTX PRO 6000 servers differ by 1.06 either way (same script)."""
 HOST_SHARE_AN_OCTAVE = 1.6
 """A slower PCIe reaches a larger share of its lanes, for the host behind it is the same. NVIDIA's runs on eight L40S
-(time to first token of 2,048, Llama-2-70B TP4 and Falcon-180B TP8, TensorRT-LLM 0.9's performance overview) need
-19 GB/s a card of PCIe 4; the share of the RTX PRO 6000's PCIe 5 would give 12. Carried over one octave at most."""
+need 19 GB/s a card of PCIe 4; the share of the RTX PRO 6000's PCIe 5 would give 12. Over one octave at most."""
 
 OWN_CORRECTIONS = ("decode_attention",)
 """Families whose correction holds within a generation alone: how a cache is split over compute units is the kernel's.
-Nine accelerators left out with their generation (validation/fit/leave_one_gpu_out.py): decode attention 25.9 % with it
-and 22.1 without, products 14.2 and 14.7, prefill attention 16.8 and 16.8; within one 5.2 and 8.5, 7.4 and 9.9, 7.5 and
-8.3."""
+Left out with their generation decode attention errs by 25.9 % with it and 22.1 without, products by 14.2 and 14.7."""
 
 UNIT_RATE = "unit_bandwidth"
-"""Parameter of products and experts: what a compute unit takes in, in even shares of the memory's rate. Decoding has
-one of its own: rescaled or not, its error on a GPU left out is the same to a tenth of a percent."""
+"""Parameter of products and experts: what a compute unit takes in, in even shares of the memory's rate."""
 
 UNIT_TIMES = ("quantise_row_s", "part_cycles")
 """What a compute unit takes for a row of a pass and for a part of the cached keys that it attends to."""
+
+WIDENING_EXPERTS = {("vllm", "w4a16"), ("trtllm", "mxfp4")}
+"""Libraries' experts of four bits which one kernel widens in registers on every generation: no faster a unit and clock
+where the peak is higher (Marlin 1,470 to 1,740 FLOP on Blackwell and Hopper [Luo2024]). Blackwell by Hopper's fits
+50 -> 13 and 42 -> 23 %, all experts 25.7 -> 23.7. Others are written anew for a generation (with theirs 27.6)."""
 
 TYPICAL: dict[str, dict[str, float]] = {
     "tiled_gemm": {"compute_fraction": 0.857},
@@ -81,9 +82,8 @@ TYPICAL: dict[str, dict[str, float]] = {
 and both kinds of Blackwell [AIC2026], which agree to a factor of 1.4 (passes of experts 1.9)."""
 
 GDDR_SHARE = 0.80
-"""Of a memory's rate that products reach behind GDDR: vLLM's 16-bit ones 0.80 on L40S and 0.93 on RTX PRO 6000. HBM is
-read at less (A100 0.70, MI300X 0.66) as each unit has to take in two to three times as much: cards with the same units
-behind GDDR or LPDDR do not."""
+"""Of a memory's rate that products reach behind GDDR: vLLM's 16-bit ones 0.80 on L40S and 0.93 on RTX PRO 6000. HBM,
+of which each unit takes in two to three times as much, is read at less (A100 0.70, MI300X 0.66)."""
 
 DURATIONS = ("_s", "_cycles")
 
@@ -98,9 +98,8 @@ class Relative:
     known : how well its fits are known on the other: calibrated on a sibling too
     same_generation : of one generation's architectures, so that its kernels choose tiles and splits as the other's do
     port_share : by what a compute unit's rate, in even shares of the memory's, is multiplied (``port_share``) [-]
-    unit_share : by what ``UNIT_TIMES`` are multiplied: another vendor's units are no measure of them (8 of a Trainium2
-        would take 500 us for 4,096 rows, 24 of a Gaudi 2 four times what the cache of 1,024 sequences does), so that
-        they follow the memory [-]
+    unit_share : by what ``UNIT_TIMES`` are multiplied; another vendor's follow the memory, as its units are few [-]
+    pace_share : of a unit's 16-bit peak a clock what the relative's has, at most 1 (``WIDENING_EXPERTS``) [-]
     least_share : of the memory's rate that 16-bit products reach at least where the relative has another kind [-]
     beside : others whose fits count as much: one of each further generation of a link that nobody measured
     """
@@ -113,6 +112,7 @@ class Relative:
     same_generation: bool = True
     port_share: float = 1.0
     unit_share: float = 1.0
+    pace_share: float = 1.0
     least_share: float = 0.0
     beside: tuple[str, ...] = ()
 
@@ -134,11 +134,17 @@ def _years_between(first: AcceleratorSpec, second: AcceleratorSpec) -> float:
     return abs((date.fromisoformat(days[0]) - date.fromisoformat(days[1])).days) / DAYS_PER_YEAR
 
 
-def _ridge(spec: AcceleratorSpec) -> float:
-    """Dense 16-bit peak over memory bandwidth [FLOP/byte]."""
+def _peak(spec: AcceleratorSpec) -> float:
+    """Dense 16-bit peak [FLOP/s]."""
     peaks = spec.peak_flops_per_s
-    sixteen_bit = peaks.get(Dtype.BF16) or peaks.get(Dtype.FP16) or max(peaks.values())
-    return sixteen_bit / spec.memory_bytes_per_s
+    return peaks.get(Dtype.BF16) or peaks.get(Dtype.FP16) or max(peaks.values())
+
+
+def _pace_share(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> float:
+    """Of a unit's 16-bit peak a clock what the relative's has, between generations of one vendor; at most 1 [-]."""
+    if generation(hardware) == generation(relative) or hardware.vendor != relative.vendor:
+        return 1.0
+    return min(1.0, _a_clock(relative, _peak(relative)) / _a_clock(hardware, _peak(hardware)))
 
 
 def kernel_distance(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> float:
@@ -148,8 +154,7 @@ def kernel_distance(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> 
     -----
     Generations are 0 within an architecture, ``VARIANT_DISTANCE`` between those of one generation with one kind of
     memory, and otherwise years between announcements over ``GENERATION_YEARS``, at least 1. The ridge point decides
-    which kernels are bound by memory, so its change moves weight between fitted fractions. Leaves out cache sizes and
-    instruction sets, which the fitted errors below contain on average.
+    which kernels are bound by memory. Leaves out cache sizes and instruction sets.
 
     References
     ----------
@@ -162,7 +167,8 @@ def kernel_distance(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> 
 def _kernel_distance(facts: Same[AcceleratorSpec], others: Same[AcceleratorSpec]) -> float:
     """Every group of every library asks for the same pairs."""
     hardware, relative = facts.held, others.held
-    octaves = abs(float(np.log2(_ridge(hardware) / _ridge(relative))))
+    ridge, theirs = (_peak(spec) / spec.memory_bytes_per_s for spec in (hardware, relative))
+    octaves = abs(float(np.log2(ridge / theirs)))
     other_memory = hardware.memory_kind[:3].lower() != relative.memory_kind[:3].lower()
     if hardware.architecture.lower() == relative.architecture.lower():
         generations = 0.0
@@ -170,8 +176,8 @@ def _kernel_distance(facts: Same[AcceleratorSpec], others: Same[AcceleratorSpec]
         generations = VARIANT_DISTANCE
     else:
         generations = max(1.0, _years_between(hardware, relative) / GENERATION_YEARS)
-    foreign = hardware.vendor != relative.vendor
-    return generations + OCTAVE_DISTANCE * octaves + OTHER_MEMORY_DISTANCE * other_memory + FOREIGN_DISTANCE * foreign
+    kinds = OTHER_MEMORY_DISTANCE * other_memory + FOREIGN_DISTANCE * (hardware.vendor != relative.vendor)
+    return generations + OCTAVE_DISTANCE * octaves + kinds
 
 
 def link_distance(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> float:
@@ -189,9 +195,7 @@ def link_distance(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> fl
 
 def _link_family(kind: str) -> str:
     """``nvlink4`` and ``nvlink-c2c`` are one family; so are ``pcie4-x16`` and ``pcie5-x16``."""
-    letters = kind.lower().lstrip()
-    end = next((place for place, letter in enumerate(letters) if not letter.isalpha()), len(letters))
-    return letters[:end]
+    return "".join(takewhile(str.isalpha, kind.lower().lstrip()))
 
 
 def _nearest(
@@ -216,8 +220,7 @@ def transfer_log_sigma(distance: float) -> float:
     Reference: [AIC2026], [Barlow1972]
     """
     curve = load_transfer_table().curve
-    distances = [point.distance for point in curve]
-    return float(np.interp(distance, distances, [point.log_sigma_extra for point in curve]))
+    return float(np.interp(distance, [point.distance for point in curve], [point.log_sigma_extra for point in curve]))
 
 
 def calibrated_relative(hardware: AcceleratorSpec, *, available: Sequence[AcceleratorSpec]) -> Relative:
@@ -238,6 +241,7 @@ def calibrated_relative(hardware: AcceleratorSpec, *, available: Sequence[Accele
         same_generation=generation(hardware) == generation(chosen),
         port_share=port_share(hardware, relative=chosen),
         unit_share=1.0 if hardware.vendor == chosen.vendor else ours / theirs,
+        pace_share=_pace_share(hardware, relative=chosen),
         least_share=GDDR_SHARE if _has_hbm(chosen) and not _has_hbm(hardware) else 0.0,
     )
 
@@ -259,6 +263,11 @@ def of_each_generation(hardware: AcceleratorSpec, *, available: Sequence[Acceler
     return (nearest, *(relative for relative in each if relative.name != nearest.name))
 
 
+def _a_clock(spec: AcceleratorSpec, rate: float) -> float:
+    """Of a rate, what one unit has a clock."""
+    return rate / (spec.compute_units * spec.boost_clock_hz)
+
+
 def port_share(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> float:
     """How many more even shares of the memory's rate a compute unit takes in than the relative's does [-].
 
@@ -273,11 +282,9 @@ def port_share(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> float
 
     Range of validity
     -----------------
-    One architecture, whose units take in as many bytes a clock whatever memory lies behind: SGLang's and vLLM's Triton
-    attention takes 0.98 to 1.04 times as long on an H100 as on an H200, which has 1.43 times its rate. Products of
-    tables carried from one to the other err by 5.4 and 5.7 % (as they were 6.6 and 8.7), in FP8 by 6.8 and 8.5 (9.9 and
-    18.7), block-scaled experts by 8.2 and 7.3 (9.1 and 8.1). 1 between architectures, where it does not help.
-    Leaves out caches.
+    One architecture, whose units take in as many bytes a clock whatever memory lies behind: Triton's attention takes
+    0.98 to 1.04 times as long on an H100 as on an H200, which has 1.43 times its rate. Products carried from one to the
+    other err by 5.4 and 5.7 % (6.6 and 8.7 without). 1 between architectures, where it is no help. Leaves out caches.
 
     References
     ----------
@@ -291,10 +298,7 @@ def port_share(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> float
     """
     if hardware.architecture != relative.architecture:
         return 1.0
-    ours, theirs = (
-        spec.memory_bytes_per_s / (spec.compute_units * spec.boost_clock_hz) for spec in (hardware, relative)
-    )
-    return theirs / ours
+    return _a_clock(relative, relative.memory_bytes_per_s) / _a_clock(hardware, hardware.memory_bytes_per_s)
 
 
 def are_siblings(hardware: AcceleratorSpec, other: AcceleratorSpec) -> bool:
@@ -324,9 +328,8 @@ def has_own_link(hardware: AcceleratorSpec, *, available: Sequence[AcceleratorSp
 def link_relative(hardware: AcceleratorSpec, *, available: Sequence[AcceleratorSpec]) -> Relative:
     """Nearest accelerator of ``available`` to borrow collective fits from, by kind and speed of its scale-up link.
 
-    Of a generation whose link nobody measured, those of all others count alike: what a step between devices takes
-    follows no speed of a datasheet (small messages on Hopper are 1.5 times as fast as on A100, 1.6 times as on B200).
-    All-reduces over links left out with their generation err by 28.1 % with the nearest alone, by 22.3 with the mean.
+    Of a generation whose link nobody measured, those of all others count alike, since steps between devices follow no
+    speed of a datasheet: left out with their generation all-reduces err by 28.1 % with the nearest alone, 22.3 so.
 
     Reference: [AIC2026]
     """
@@ -365,14 +368,13 @@ def carries_correction(family: str, relative: Relative) -> bool:
     return relative.same_generation or family not in OWN_CORRECTIONS
 
 
-def carried_fit(fit: KernelFit, relative: Relative) -> KernelFit:
+def carried_fit(fit: KernelFit, relative: Relative, *, library: str) -> KernelFit:
     """A relative's fit as it holds here: the rate of a compute unit in shares of this accelerator's memory, and from
     another generation what is slower than typical of its family half as far from it, in octaves.
 
-    Where a library has a kernel on two architectures, deviations on the one follow those on the other with slopes of
-    0.05 to 0.46: fast ones stay, slow ones were often written for other units (Triton's, or none for that width).
-    Nine accelerators left out with their generation (validation/fit/left_out.py), without and with: prefill attention
-    35.7 and 26.8 %, decode 28.0 and 25.3, experts 34.1 and 27.0. Fast ones moved too: vLLM's 16-bit prefill 18.7, 22.5.
+    Fast kernels stay fast on another architecture, slow ones were often written for other units (Triton's, or none for
+    that width). Generations left out (validation/fit/left_out.py), without and with: prefill attention 35.7 and 26.8 %,
+    decode 28.0 and 25.3, experts 34.1 and 27.0. Experts of ``WIDENING_EXPERTS`` keep their rate a unit and clock.
     """
     known, moved = fit.parameters, {}
     for name, typical in () if relative.same_generation else TYPICAL.get(fit.model, {}).items():
@@ -381,6 +383,8 @@ def carried_fit(fit: KernelFit, relative: Relative) -> KernelFit:
     for name, share in ((UNIT_RATE, relative.port_share), *((name, relative.unit_share) for name in UNIT_TIMES)):
         if name in known and share != 1.0:
             moved[name] = share * moved.get(name, known[name])
+    if fit.family == "moe" and relative.pace_share < 1.0 and (library, fit.format) in WIDENING_EXPERTS:
+        moved["compute_fraction"] = relative.pace_share * known["compute_fraction"]
     if fit.model == "tiled_gemm" and fit.format == Dtype.BF16 and known["memory_fraction"] < relative.least_share:
         moved["memory_fraction"] = relative.least_share
     return fit.model_copy(update={"parameters": {**known, **moved}}) if moved else fit

@@ -229,6 +229,24 @@ def test_another_generation_s_slow_kernel_is_half_as_far_from_the_typical_one(gr
         assert {name: ours.parameters[name] for name in kept} == {name: theirs.parameters[name] for name in kept}
 
 
+@pytest.mark.parametrize(("library", "keeps_rate"), [("vllm", True), ("sglang", False)])
+def test_experts_that_one_kernel_widens_multiply_as_much_a_unit_and_clock_on_faster_units(
+    library: str, keeps_rate: bool
+) -> None:
+    """Marlin is vLLM's on every generation; SGLang took another on Blackwell. VR200's units are twice as fast."""
+    hardware = load_hardware("vr200")
+    fits = fit_set(hardware, library=library, group="moe")
+    assert fits is not None
+    relative = load_hardware(fits.relative.name)
+    measured = load_calibration(relative.name, library=library, group="moe")
+    assert measured is not None
+    rates = []
+    for spec, found in ((hardware, fits.fits), (relative, measured.fits)):
+        share = next(fit for fit in found if fit.format == "w4a16").parameters["compute_fraction"]
+        rates.append(share * spec.peak_flops_per_s[Dtype.BF16] / (spec.compute_units * spec.boost_clock_hz))
+    assert (rates[0] == pytest.approx(rates[1])) == keeps_rate
+
+
 @pytest.mark.parametrize("name", ["a6000", "rtx-3090", "a10", "a40", "strix-halo"])
 def test_a_card_behind_gddr_reads_weights_no_worse_than_the_measured_ones_behind_gddr(name: str) -> None:
     """They had the share of HBM that A100 and MI300X reach, whose units each take in two to three times as much."""

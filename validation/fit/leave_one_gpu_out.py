@@ -87,7 +87,7 @@ def carried_log_ratios(target: Target, *, relative: str) -> dict[str, Array]:
         if fit is not None:
             predicted = gemm.predict(
                 target.products,
-                fit=carried_fit(fit, borrowed),
+                fit=carried_fit(fit, borrowed, library=LIBRARY),
                 hardware=target.hardware,
                 format=GEMM_FORMATS["bfloat16"],
                 lattice=lattice_of(fit.correction, arrays),
@@ -99,7 +99,9 @@ def carried_log_ratios(target: Target, *, relative: str) -> dict[str, Array]:
         for family in FAMILIES[1:]:
             carried = dict(arrays) if carries_correction(family, borrowed) else None
             parts = [
-                attention_log_ratios(group, hardware=target.hardware, fit=carried_fit(fit, borrowed), arrays=carried)
+                attention_log_ratios(
+                    group, hardware=target.hardware, fit=carried_fit(fit, borrowed, library=LIBRARY), arrays=carried
+                )
                 for group in target.attention
                 if MODELS[group.phase].family == family
                 and (fit := _fit(attention.fits, family=family, variant=group.variant)) is not None

@@ -287,7 +287,7 @@ def log_ratios_of(kernel: Kernel, relatives: Sequence[Relative]) -> Array:
     for relative in relatives:
         fit = shipped_fit(relative.name, library=kernel.library, group=kernel.group, wanted=kernel.wanted)
         assert fit is not None, "relatives have the kernel"
-        ratios.append(kernel.log_ratios(carried_fit(fit, relative), relative))
+        ratios.append(kernel.log_ratios(carried_fit(fit, relative, library=kernel.library), relative))
     weights = [relative.log_sigma_extra**-2 for relative in relatives] if len(relatives) > 1 else None
     mean: Array = np.average(ratios, axis=0, weights=weights)
     return mean

@@ -90,9 +90,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest to begin comes first, and last what waits for machine code."""
+    """What takes longest comes first, a browser's files before all, and last what waits for machine code."""
 
     def turn(item: pytest.Item) -> int:
+        if item.get_closest_marker("browser"):
+            return -2
         simulating = [item.nodeid.startswith(start) for start in _SIMULATING]
         return 1 + simulating.index(True) if any(simulating) else -item.nodeid.startswith(_ORACLES)
 

@@ -47,6 +47,14 @@ def declared(*extras: str) -> list[Requirement]:
     return [Requirement(line) for line in lines]
 
 
+def test_what_the_default_run_leaves_out_is_run_by_the_build_in_every_folder() -> None:
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]
+    left_out = set(re.findall(r"not (\w+)", options["addopts"]))
+    runs = re.findall(r'^pytest -q -m "([\w ]+)"$', (ROOT / ".ci" / "run").read_text("utf-8"), re.MULTILINE)
+    assert left_out == {word for run in runs for word in run.split(" or ")}
+    assert left_out == {line.partition(":")[0] for line in options["markers"]}
+
+
 @for_every(declared("app", "report", "dev"))
 def test_every_requirement_has_a_lowest_version_and_the_lock_keeps_it(requirement: Requirement) -> None:
     assert any(item.operator in (">=", "==") for item in requirement.specifier), requirement

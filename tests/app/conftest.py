@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import streamlit as st
+from streamlit import config
 from streamlit.components.v2 import manifest_scanner
 
 from app.fields import settled
@@ -32,6 +33,12 @@ def scanned_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def as_it_is_served() -> None:
+    """``roofcast app`` sends no statistics of use: counting each call for them takes a third of a page."""
+    config.set_option("browser.gatherUsageStats", False)
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ BATCH: dict[str, Any] = {
 }
 
 
+@cache
 def validator() -> jsonschema.Draft202012Validator:
     schema = scenario_schema()
     jsonschema.Draft202012Validator.check_schema(schema)

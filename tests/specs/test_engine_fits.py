@@ -84,7 +84,9 @@ def test_no_module_knows_an_engine_by_its_name() -> None:
     for path in sorted((root / "simulator").rglob("*.py")):
         where = path.relative_to(root).as_posix()
         if not where.startswith(NAMING):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            # A file is taken apart where it says such a name, be it in a sentence.
+            tree = ast.parse(text if any(name in text for name in names) else "")
             found = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)} & names
             assert not found, f"{where} names {found}"
 

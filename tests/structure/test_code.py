@@ -25,6 +25,7 @@ BANNED_NAMES = ("utils", "util", "helpers", "helper", "common", "misc", "manager
 # Powers that belong to units.py: 1e3, 1e6, ..., 1e-6, 1e-9, 1000.0, 1024.0 and their spellings. A whole number of
 # tokens such as 1024 and a tolerance such as 1e-3 convert nothing.
 POWER = re.compile(r"^(1(\.0*)?e\+?(3|6|9|12|15)|1(\.0*)?e-(6|9)|1(000|024)\.0*|1_000_000|1_000_000_000|10{6}|10{9})$")
+NUMBERS = re.compile(r"(?<![\w.])\d[\w.]*(?:(?<=e)[+-]\d+)?").findall
 
 
 def functions(path: Path) -> list[ast.FunctionDef]:
@@ -85,8 +86,11 @@ def test_powers_of_ten_and_two_live_in_units() -> None:
     for path in LIBRARY:
         if path.name == "units.py":
             continue
-        for token in tokenize.generate_tokens(io.StringIO(path.read_text("utf-8")).readline):
-            if token.type == tokenize.NUMBER and POWER.match(token.string.lower()):
+        text = path.read_text("utf-8").lower()
+        # Only files in which such a number stands, be it in a sentence, are taken apart.
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline) if any(map(POWER.match, NUMBERS(text))) else ()
+        for token in tokens:
+            if token.type == tokenize.NUMBER and POWER.match(token.string):
                 found.append(f"{identify(path)}:{token.start[0]} {token.string}")
         found += [f"{identify(path)}: {ast.unparse(node)}" for node in nodes(path) if is_power(node)]
     assert found == []

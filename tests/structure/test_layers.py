@@ -91,10 +91,13 @@ NAMES_ELSEWHERE = (ROOT / "model_profiles" / "families" / "huggingface.yaml",)
 """Files outside the library that name functions of it."""
 
 
+def imports_by_name(node: ast.AST) -> bool:
+    called = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
+    return bool(re.search("import_module|resolve_name", called)) and bool(node.args)  # type: ignore[attr-defined]
+
+
 def put_together(call: ast.Call, texts: Iterable[str]) -> set[str]:
     """What a call by name may import: each of some texts behind the beginning that the call spells out."""
-    if not re.search(r"import_module|resolve_name", ast.unparse(call.func)) or not call.args:
-        return set()
     start = ast.unparse(call.args[0]).strip("f'").partition("{")[0].removeprefix("simulator.")
     return {start} | {f"{start}{end}" for text in texts for end in (text, text.rpartition(".")[0], text.split(":")[0])}
 
@@ -113,7 +116,7 @@ def import_graph_with_names() -> dict[str, frozenset[str]]:
     """The graph with imports of names that a module puts together from its texts or those of a module it imports."""
     paths, graph = paths_of_modules(), {}
     for module, below in import_graph().items():
-        calls = [node for node in nodes(paths[module]) if isinstance(node, ast.Call) and node.args]
+        calls = [node for node in nodes(paths[module]) if isinstance(node, ast.Call) and imports_by_name(node)]
         texts = {text for registry in (module, *below) for text in said(paths[registry])} if calls else set()
         named = {name.removeprefix("simulator.") for call in calls for name in put_together(call, texts)}
         graph[module] = below | frozenset(named & paths.keys()) - {module, "__init__"}

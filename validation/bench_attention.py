@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from simulator.fitting.kernel_fits import NORMAL_80
 from simulator.kernels.attention.cases import AttentionCases, attention_machine
-from simulator.kernels.correction import lattice_of, log_correction, shape_confidence
+from simulator.kernels.fits import lattice_of
+from simulator.kernels.timing import log_correction, shape_confidence
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration
 from validation.fit.kernels.attention import groups_of

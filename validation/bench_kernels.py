@@ -16,8 +16,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simulator.fitting.kernel_fits import NORMAL_80
-from simulator.kernels.correction import Lattice, lattice_of
+from simulator.kernels.fits import lattice_of
 from simulator.kernels.gemm import gemm_machine
+from simulator.kernels.timing import Lattice
 from simulator.operators.work import MatmulFormat
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration

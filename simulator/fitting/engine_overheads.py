@@ -25,7 +25,7 @@ from simulator.engine.uniform.record import UniformRun
 from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.errors import RoofcastError
 from simulator.fitting.replay import UNKNOWN_CV, run_scenario, runs_that_tell
-from simulator.kernels.timing import DEVIATE
+from simulator.kernels.intervals import DEVIATE
 from simulator.phases.deployment import Deployment
 from simulator.records import dataclass
 from simulator.specs.base import Source

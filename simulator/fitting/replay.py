@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.engine.runs.answers import answer, run_intervals
 from simulator.errors import Option, RoofcastError, ignored_option, missing_field
-from simulator.kernels.timing import Range
+from simulator.kernels.intervals import Range
 from simulator.records import dataclass
 from simulator.specs.base import validate
 from simulator.specs.measured.serving_results import ServedSpec, ServingRun, load_serving_runs

@@ -11,11 +11,10 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.kernels import format_choice
-from simulator.kernels.correction import Lattice
 from simulator.kernels.engine_traits import EngineTraits, RecipeFits, filling_passes, passes_of, with_passes
 from simulator.kernels.fits import FitSet, fit_set
 from simulator.kernels.moe import ELEMENT_BYTES, expert_load, moe_timing
-from simulator.kernels.timing import Provenance, Timing, matrix_vector_terms
+from simulator.kernels.timing import Lattice, Provenance, Timing, matrix_vector_terms
 from simulator.operators.work import ActivationPasses, ElementwiseShape, MatmulFormat, MoeShape
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from zipfile import BadZipFile
@@ -13,12 +13,13 @@ import numpy as np
 from simulator.errors import ProfileError, shown
 from simulator.kernels import transfer
 from simulator.kernels.collectives.laws import FROM_BYTES, fitted_model
-from simulator.kernels.correction import Lattice, lattice_of
-from simulator.kernels.timing import Timing, widened
+from simulator.kernels.timing import Lattice, Timing, widened
+from simulator.operators.work import Array
 from simulator.records import dataclass
-from simulator.specs.base import Same
+from simulator.specs.base import LARGEST_INTEGER, Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec, load_hardware
 from simulator.specs.hardware.calibration import (
+    LARGEST_CORRECTION,
     CalibrationGroup,
     CalibrationSpec,
     KernelFit,
@@ -355,3 +356,28 @@ def beyond_domain(
         seen = hardware.model_copy(update={"scale_up": server.peer_link})
     fits = collective_fits(seen, library=library, profiles=profiles)
     return BeyondDomain(hardware=seen, collectives=fits, network=server.network)
+
+
+def lattice_of(correction: LatticeSpec | None, arrays: Mapping[str, Array]) -> Lattice | None:
+    """The lattice that ``correction`` names in the arrays beside its calibration; None without one.
+
+    ``key`` holds the values and ``key.axis`` the sizes at the nodes of each axis (not their logarithms); lattices with
+    the same nodes share those under ``axis``.
+
+    Raises KeyError: an array is missing.
+    Raises ValueError: nodes do not rise, or values are not one for every crossing, or no corrections.
+    """
+    if correction is None:
+        return None
+    own = ((f"{correction.key}.{axis}", axis) for axis in correction.axes)
+    nodes = tuple(np.asarray(arrays[key if key in arrays else axis]) for key, axis in own)
+    values = arrays[correction.key]
+    for axis, sizes in zip(correction.axes, nodes, strict=True):
+        rising = sizes.ndim == 1 and len(sizes) and np.all(np.diff(sizes, prepend=0.0) > 0)
+        if not rising or sizes[-1] > LARGEST_INTEGER:
+            raise ValueError(f"the nodes of {axis} are no sizes that rise from above 0")
+    if values.shape != tuple(len(sizes) for sizes in nodes) or not np.all(np.abs(values) <= LARGEST_CORRECTION):
+        raise ValueError(f"{correction.key} is not one correction within {LARGEST_CORRECTION:g} of 0 for every node")
+    return Lattice(
+        axes=correction.axes, nodes=tuple(np.log2(sizes) for sizes in nodes), values=values, reach=correction.reach
+    )

@@ -16,11 +16,20 @@ from typing import TypeVar
 import numpy as np
 
 from simulator.errors import ProfileError, contradiction, did_you_mean
-from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
 from simulator.kernels.engine_traits import WIDE_BYTES
 from simulator.kernels.fits import FitSet, fit_set
 from simulator.kernels.gemm import GemmMachine, gemm_machine, gemm_seconds, gemm_timing
-from simulator.kernels.timing import FLOPS_PER_INSTRUCTION, Provenance, Terms, Timing, chosen, matrix_vector_terms
+from simulator.kernels.timing import (
+    FLOPS_PER_INSTRUCTION,
+    Lattice,
+    Provenance,
+    Terms,
+    Timing,
+    chosen,
+    corrected_timing,
+    log2_coordinates,
+    matrix_vector_terms,
+)
 from simulator.operators.work import GemmShape, MatmulFormat, MoeShape
 from simulator.specs.engine.releases import SplitProducts
 from simulator.specs.hardware.accelerator import AcceleratorSpec

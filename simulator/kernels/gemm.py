@@ -1,7 +1,7 @@
 """Matrix products on a tiled processor: launch + the best tile and split-K of compute waves against memory.
 
 Roofline [Williams2009] with the tile and wave quantisation of [NVIDIA2024] and split-K as in [StreamK2023];
-on top stands a small correction fitted on the residual (kernels/correction).
+on top stands a small correction fitted on the residual (kernels/timing).
 """
 
 from __future__ import annotations
@@ -15,8 +15,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.errors import ProfileError, did_you_mean
-from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
-from simulator.kernels.timing import L2_SHARPNESS, Terms, Timing, l2_hit_share, smooth_maximum
+from simulator.kernels.timing import (
+    L2_SHARPNESS,
+    Lattice,
+    Terms,
+    Timing,
+    corrected_timing,
+    l2_hit_share,
+    log2_coordinates,
+    smooth_maximum,
+)
 from simulator.operators.work import Array, GemmShape, MatmulFormat
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec

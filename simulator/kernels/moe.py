@@ -14,9 +14,17 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
 from simulator.kernels.gemm import GemmMachine, gemm_machine, tile_s_per_flop
-from simulator.kernels.timing import Provenance, Terms, Timing, l2_hit_share, smooth_maximum
+from simulator.kernels.timing import (
+    Lattice,
+    Provenance,
+    Terms,
+    Timing,
+    corrected_timing,
+    l2_hit_share,
+    log2_coordinates,
+    smooth_maximum,
+)
 from simulator.operators.work import Array, MoeShape
 from simulator.records import dataclass
 from simulator.specs.engine.releases import UntunedExperts

@@ -12,9 +12,17 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.kernels.attention.cases import ACTIVATION_BYTES, AttentionMachine, attention_machine, kernel_dtype
-from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
 from simulator.kernels.fits import FitSet
-from simulator.kernels.timing import Provenance, Terms, Timing, l2_hit_share, smooth_maximum
+from simulator.kernels.timing import (
+    Lattice,
+    Provenance,
+    Terms,
+    Timing,
+    corrected_timing,
+    l2_hit_share,
+    log2_coordinates,
+    smooth_maximum,
+)
 from simulator.operators.work import Array, RecurrentShape, Work
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec

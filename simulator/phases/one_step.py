@@ -8,8 +8,9 @@ from math import nan
 import numpy as np
 
 from simulator.errors import Option, RoofcastError, no_effect
+from simulator.kernels.intervals import DEVIATE, Range, interval
 from simulator.kernels.roofline import floor_seconds
-from simulator.kernels.timing import DEVIATE, Provenance, Range, interval
+from simulator.kernels.timing import Provenance
 from simulator.operators.work import CollectiveShape, HostTransferShape, Work, prefill_step
 from simulator.phases.crossover import CrossoverRange, crossover_range
 from simulator.phases.deployment import Deployment

@@ -51,7 +51,7 @@ PACKAGES = (
     "simulator.techniques.speculation",
     "simulator.traffic.recorded",
 )
-MODULES_AT_MOST = 99
+MODULES_AT_MOST = 98
 """Modules of the library behind one plan of a dense model, packages apart; the aim is 80. Only ever lower this."""
 
 
@@ -106,7 +106,7 @@ OF_OTHERS = (
     "simulator.traffic.recorded",
 )
 """What other questions need: served loads, searches of rates, pictures, drafters, plans and their tables."""
-ESTIMATE_AT_MOST = 82
+ESTIMATE_AT_MOST = 81
 """Modules of the library behind one estimate, packages apart. Only ever lower this."""
 
 
@@ -125,8 +125,8 @@ run_process(app, name="roofcast")
 print("\\n".join(sorted(sys.modules)), file=sys.stderr)
 """
 COMMANDS_AT_MOST = {
-    "step --model llama-3.1-8b --hardware h100": 79,
-    "crossover --model llama-3.1-8b --hardware h100": 79,
+    "step --model llama-3.1-8b --hardware h100": 77,
+    "crossover --model llama-3.1-8b --hardware h100": 77,
     "profiles show h100": 34,
     "prices list": 30,
     "step --help": 21,

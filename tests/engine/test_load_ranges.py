@@ -12,7 +12,7 @@ from simulator.engine.runs.load_sweep import request_mix as mix_of
 from simulator.engine.runs.scenario_setup import deployment_of
 from simulator.engine.runs.served_run import ServedRun
 from simulator.engine.runs.serving import step_tables
-from simulator.kernels.timing import DEVIATE
+from simulator.kernels.intervals import DEVIATE
 from simulator.phases.compiled import scale_tables
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec

@@ -10,7 +10,7 @@ from simulator.engine.runs.answers import answer
 from simulator.engine.runs.results import mean_intervals, memory_result, phase_result, uniform_kv_utilization
 from simulator.engine.uniform.record import UniformRun
 from simulator.engine.uniform.speculation_gain import compare_formats
-from simulator.kernels.timing import DEVIATE
+from simulator.kernels.intervals import DEVIATE
 from simulator.phases.deployment import deploy
 from simulator.reports.words.fields import note_texts
 from simulator.specs.engine.fits import EngineSpread

@@ -19,7 +19,7 @@ from simulator.engine.runs.intervals import (
 from simulator.engine.runs.metrics import ServeResult
 from simulator.engine.runs.serving import simulate_serving
 from simulator.engine.settings import SchedulerSettings
-from simulator.kernels.timing import DEVIATE
+from simulator.kernels.intervals import DEVIATE
 from simulator.phases.compiled import scale_tables, uniform_tables
 from simulator.specs.engine.fits import EngineSpread
 from simulator.specs.question.workload import StageSpec, WorkloadSpec

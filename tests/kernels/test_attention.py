@@ -21,8 +21,8 @@ from simulator.kernels.attention.decode import (
     efficient_splits,
 )
 from simulator.kernels.attention.prefill import attention_timing, prefill_grid, visible_keys
-from simulator.kernels.correction import Lattice, lattice_of
-from simulator.kernels.timing import Provenance, Timing
+from simulator.kernels.fits import lattice_of
+from simulator.kernels.timing import Lattice, Provenance, Timing
 from simulator.operators.work import AttentionShape
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration

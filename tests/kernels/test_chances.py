@@ -1,4 +1,4 @@
-"""``simulator.kernels.timing``: the chance that a prediction with an interval stays under a bound."""
+"""``simulator.kernels.intervals``: the chance that a prediction with an interval stays under a bound."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from simulator.kernels.timing import chance_within, interval
+from simulator.kernels.intervals import chance_within, interval
 
 TIMES = st.floats(1e-4, 1e2)
 WIDTHS = st.floats(1.01, 4.0)

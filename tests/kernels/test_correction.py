@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.kernels.correction import (
+from simulator.kernels.fits import lattice_of
+from simulator.kernels.timing import (
     Lattice,
+    Provenance,
     corner_weights,
     decay,
-    lattice_of,
     log2_coordinates,
     log_correction,
     octaves_outside,
     shape_confidence,
 )
-from simulator.kernels.timing import Provenance
 from simulator.specs.hardware.calibration import FitError, KernelFit, LatticeSpec, RegimeSigma
 
 NODES = (np.array([0.0, 1.0, 4.0]), np.array([2.0, 3.0]))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import ProfileError
-from simulator.kernels.correction import lattice_of
+from simulator.kernels.fits import lattice_of
 from simulator.kernels.gemm import SPLITS, TILES, GemmMachine, gemm_machine, gemm_seconds, gemm_timing
 from simulator.kernels.timing import Provenance, Terms, Timing, l2_hit_share, smooth_maximum
 from simulator.operators.work import GemmShape, MatmulFormat

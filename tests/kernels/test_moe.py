@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.kernels.correction import lattice_of
+from simulator.kernels.fits import lattice_of
 from simulator.kernels.gemm import GemmMachine
 from simulator.kernels.moe import (
     BOX_AXES,

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.kernels.attention.cases import attention_machine
-from simulator.kernels.correction import lattice_of
-from simulator.kernels.fits import fit_set
+from simulator.kernels.fits import fit_set, lattice_of
 from simulator.kernels.recurrent import (
     choose_recurrent_fit,
     convolution_seconds,

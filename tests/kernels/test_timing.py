@@ -9,13 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.kernels.intervals import DEVIATE, LEVEL, interval
 from simulator.kernels.timing import (
-    DEVIATE,
-    LEVEL,
     Provenance,
     Timing,
     distinct,
-    interval,
     join,
     l2_hit_share,
     smooth_maximum,

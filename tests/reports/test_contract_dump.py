@@ -14,7 +14,8 @@ from simulator.engine.runs.answers import answer
 from simulator.engine.runs.capacity import sustained_rate
 from simulator.engine.runs.metrics import FLAT, ObjectiveCheck
 from simulator.errors import RoofcastError
-from simulator.kernels.timing import Provenance, interval
+from simulator.kernels.intervals import interval
+from simulator.kernels.timing import Provenance
 from simulator.reports.answer import dump, error_object, result_object
 from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.specs.question.scenario import ScenarioSpec

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from simulator.fitting.kernel_fits import fit_error, interval_sigma
-from simulator.kernels.correction import lattice_of, log_correction
+from simulator.kernels.fits import lattice_of
+from simulator.kernels.timing import log_correction
 from simulator.specs.hardware.calibration import CORRECTION_STEP, LatticeSpec, calibration_name, load_arrays
 from validation.fit.files import lattice_arrays, packed
 from validation.fit.kernels.moe_rows import power_law_distinct

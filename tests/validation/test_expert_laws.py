@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simulator.kernels.correction import lattice_of
+from simulator.kernels.fits import lattice_of
 from simulator.kernels.moe import moe_timing
 from simulator.operators.work import MoeShape
 from simulator.specs.hardware.accelerator import load_hardware

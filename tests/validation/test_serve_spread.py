@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.kernels.timing import DEVIATE
+from simulator.kernels.intervals import DEVIATE
 from validation.fit.runs.serve_spread import Residual, covering, fit_spread, held
 
 METRICS = ("ttft_mean_s", "ttft_p90_s", "ttft_p99_s", "tpot_mean_s", "e2e_mean_s", "e2e_p90_s", "e2e_p99_s")

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from simulator.fitting.three_parameter import roofline_seconds
-from simulator.kernels.correction import Lattice, lattice_of
+from simulator.kernels.fits import lattice_of
+from simulator.kernels.timing import Lattice
 from simulator.specs.base import read_yaml, validate
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit, LatticeSpec, StoredArrays

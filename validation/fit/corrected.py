@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.fitting.kernel_fits import fit_error
-from simulator.kernels.correction import Lattice, lattice_of
+from simulator.kernels.fits import lattice_of
+from simulator.kernels.timing import Lattice
 from simulator.specs.base import read_yaml, validate
 from simulator.specs.hardware.calibration import (
     CORRECTION_STEP,

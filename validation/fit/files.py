@@ -14,7 +14,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.kernels.correction import Lattice
+from simulator.kernels.timing import Lattice
 from simulator.specs.base import Source, read_yaml, validate
 from simulator.specs.engine.fits import EngineFit, EngineFits, VendorFit
 from simulator.specs.hardware.calibration import CORRECTION_STEP, CalibrationSpec, neighbour_axes

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.linalg import cg
 
-from simulator.kernels.correction import Lattice, corner_weights
+from simulator.kernels.timing import Lattice, corner_weights
 
 Array = NDArray[np.float64]
 

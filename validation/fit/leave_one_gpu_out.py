@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from simulator.fitting.kernel_fits import interval_sigma
 from simulator.kernels.attention.cases import attention_machine
-from simulator.kernels.correction import lattice_of, log_correction
+from simulator.kernels.fits import lattice_of
+from simulator.kernels.timing import log_correction
 from simulator.kernels.transfer import calibrated_relative, carried_fit, carries_correction, generation, kernel_distance
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import (

@@ -20,9 +20,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simulator.kernels.collectives.network import collective_timing
-from simulator.kernels.correction import lattice_of
 from simulator.kernels.experts import STAND_IN_EXPERTS, UNTUNED_EXPERTS
-from simulator.kernels.fits import OF_EVERY_GENERATION
+from simulator.kernels.fits import OF_EVERY_GENERATION, lattice_of
 from simulator.kernels.timing import mean_timing
 from simulator.kernels.transfer import (
     Relative,

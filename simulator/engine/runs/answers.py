@@ -36,7 +36,8 @@ from simulator.engine.uniform.loops import closed_loop, offline, static_batch
 from simulator.engine.uniform.record import Percentiles, UniformRun
 from simulator.engine.uniform.steps import check_speculation_matters
 from simulator.errors import RoofcastError
-from simulator.kernels.timing import Provenance, Range
+from simulator.kernels.intervals import Range
+from simulator.kernels.timing import Provenance
 from simulator.phases.deployment import Deployment
 from simulator.phases.power import average_power_w
 from simulator.records import FLAT, INSIDE, dataclass

@@ -11,7 +11,8 @@ import numpy as np
 
 from simulator.engine.runs.rate_simulation import RatePoint, Served, simulate_rate
 from simulator.errors import InfeasibleError, Option, missing_field
-from simulator.kernels.timing import DEVIATE, Provenance
+from simulator.kernels.intervals import DEVIATE
+from simulator.kernels.timing import Provenance
 from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.requests import Requests

@@ -11,7 +11,8 @@ import numpy as np
 
 from simulator.engine.runs.metrics import ServeResult, StageResult
 from simulator.engine.uniform.steps import PhaseEstimate
-from simulator.kernels.timing import DEVIATE, Provenance, Range
+from simulator.kernels.intervals import DEVIATE, Range
+from simulator.kernels.timing import Provenance
 from simulator.records import dataclass
 from simulator.specs.engine.fits import EngineSpread
 from simulator.specs.question.workload import WorkloadSpec

@@ -17,7 +17,7 @@ from simulator.engine.runs.metrics import LatencySummary, StageResult
 from simulator.engine.runs.serving import ServedDeployment, requests_of
 from simulator.engine.uniform.record import require_fit
 from simulator.errors import InfeasibleError, RoofcastError, missing_field
-from simulator.kernels.timing import DEVIATE, Range
+from simulator.kernels.intervals import DEVIATE, Range
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
 from simulator.records import dataclass

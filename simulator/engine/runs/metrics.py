@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.state import BLOCK_S, BUSY_S, PREEMPTIONS, SEQUENCE_S, WORK_S
-from simulator.kernels.timing import Range
+from simulator.kernels.intervals import Range
 from simulator.records import FLAT, dataclass
 from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.traffic.requests import Floats, Outcome, RequestRecords, Requests

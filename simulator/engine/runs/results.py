@@ -10,7 +10,8 @@ import numpy as np
 
 from simulator.engine.uniform.record import UniformRun
 from simulator.engine.uniform.steps import PhaseEstimate
-from simulator.kernels.timing import Provenance, Range, interval
+from simulator.kernels.intervals import Range, interval
+from simulator.kernels.timing import Provenance
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, cache_room, cache_use, memory_provenance
 from simulator.records import dataclass

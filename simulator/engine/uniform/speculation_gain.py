@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.errors import RoofcastError
-from simulator.kernels.timing import Provenance, Range, interval
+from simulator.kernels.intervals import Range, interval
+from simulator.kernels.timing import Provenance
 from simulator.operators.work import Array, decode_step
 from simulator.phases.crossover import FormatCrossover, format_crossovers
 from simulator.phases.deployment import Deployment, without_speculation

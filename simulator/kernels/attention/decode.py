@@ -1,7 +1,7 @@
 """Decode attention: waves of thread blocks over splits of the cached keys, bounded by HBM or L2, and their merge.
 
 Flash-decoding [FlashDecoding2023]: the heads of a group share one read of their keys, the keys of a sequence may
-be split among compute units. A small correction fitted on the residual (kernels/correction) comes on top.
+be split among compute units. A small correction fitted on the residual (kernels/timing) comes on top.
 """
 
 from __future__ import annotations
@@ -21,8 +21,15 @@ from simulator.kernels.attention.cases import (
     attention_machine,
     kernel_dtype,
 )
-from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
-from simulator.kernels.timing import Terms, Timing, l2_hit_share, smooth_maximum
+from simulator.kernels.timing import (
+    Lattice,
+    Terms,
+    Timing,
+    corrected_timing,
+    l2_hit_share,
+    log2_coordinates,
+    smooth_maximum,
+)
 from simulator.operators.work import Array, AttentionShape
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec

@@ -29,8 +29,7 @@ from simulator.kernels.attention.decode import (
     merge_pass,
     query_rows,
 )
-from simulator.kernels.correction import Lattice, corrected_timing
-from simulator.kernels.timing import Terms, Timing, smooth_maximum
+from simulator.kernels.timing import Lattice, Terms, Timing, corrected_timing, smooth_maximum
 from simulator.operators.work import Array, AttentionShape
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit

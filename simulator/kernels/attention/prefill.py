@@ -1,7 +1,7 @@
 """Prefill attention on a tiled processor: query tiles x key blocks, tensor and exponential rates, the longest tile.
 
 FlashAttention's loop [Dao2023] [Shah2024] priced tile by tile; a small correction fitted on the
-residual (kernels/correction) comes on top.
+residual (kernels/timing) comes on top.
 """
 
 from __future__ import annotations
@@ -22,8 +22,16 @@ from simulator.kernels.attention.cases import (
     kernel_dtype,
 )
 from simulator.kernels.attention.decode import SplitRule, balanced_splits, efficient_splits
-from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
-from simulator.kernels.timing import Provenance, Terms, Timing, l2_hit_share, smooth_maximum
+from simulator.kernels.timing import (
+    Lattice,
+    Provenance,
+    Terms,
+    Timing,
+    corrected_timing,
+    l2_hit_share,
+    log2_coordinates,
+    smooth_maximum,
+)
 from simulator.operators.work import Array, AttentionShape
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec

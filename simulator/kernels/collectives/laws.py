@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simulator.errors import RoofcastError, did_you_mean
-from simulator.kernels.correction import Lattice, log2_coordinates, log_correction
+from simulator.kernels.timing import Lattice, log2_coordinates, log_correction
 from simulator.operators.work import Array, Collective
 from simulator.records import dataclass
 from simulator.specs.base import Same

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from simulator.kernels.timing import inverse_ends
+from simulator.kernels.intervals import inverse_ends
 from simulator.planner.deployment_sweep import SweepAxis, SweepPoint
 from simulator.planner.what_if import WhatIf
 from simulator.records import dataclass

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from simulator.kernels.timing import Provenance, inverse_ends
+from simulator.kernels.intervals import inverse_ends
+from simulator.kernels.timing import Provenance
 from simulator.phases.crossover import LARGEST_BATCH
 from simulator.reports.answer import Json
 from simulator.reports.content import quantities as say

@@ -13,7 +13,7 @@ from simulator.engine.runs.kv_tiers import TierUse
 from simulator.engine.runs.load_sweep import LoadSweep
 from simulator.engine.runs.metrics import LatencySummary, ObjectiveCheck, ServeResult, StageResult
 from simulator.engine.runs.served_run import ServedRun
-from simulator.kernels.timing import chance_within
+from simulator.kernels.intervals import chance_within
 from simulator.phases.deployment import Deployment
 from simulator.records import dataclass
 from simulator.reports.answer import Json

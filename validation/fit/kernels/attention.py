@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simulator.fitting.kernel_fits import interval_sigma
 from simulator.kernels.attention.cases import MULTIPLIES_FP8, AttentionMachine, attention_machine
-from simulator.kernels.correction import Lattice, log_correction, shape_confidence
+from simulator.kernels.timing import Lattice, log_correction, shape_confidence
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import KernelFit, LatticeSpec
 from validation.fit.corrected import (

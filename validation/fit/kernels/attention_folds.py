@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simulator.kernels.attention.cases import AttentionMachine
 from simulator.kernels.attention.decode import SplitRule
-from simulator.kernels.correction import log_correction
+from simulator.kernels.timing import log_correction
 from validation.fit.corrected import lattice_nodes
 from validation.fit.kernels.attention_models import SPLIT_BOUNDS, Model, model_of, prepared
 from validation.fit.lattice import Smoothness, fit_lattice

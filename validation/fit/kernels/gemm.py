@@ -11,8 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simulator.fitting.kernel_fits import interval_sigma
-from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
 from simulator.kernels.gemm import gemm_machine, gemm_seconds
+from simulator.kernels.timing import Lattice, log2_coordinates, log_correction, shape_confidence
 from simulator.operators.work import MatmulFormat
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import KernelFit, LatticeSpec

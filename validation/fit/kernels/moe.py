@@ -11,9 +11,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simulator.fitting.kernel_fits import interval_sigma
-from simulator.kernels.correction import Lattice, log_correction, shape_confidence
 from simulator.kernels.gemm import gemm_machine
 from simulator.kernels.moe import BOX_AXES, CORRECTION_AXES, correction_points, moe_seconds
+from simulator.kernels.timing import Lattice, log_correction, shape_confidence
 from simulator.operators.work import MatmulFormat
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import KernelFit, LatticeSpec, load_calibration

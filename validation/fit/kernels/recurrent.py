@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from simulator.fitting.kernel_fits import interval_sigma
 from simulator.kernels.attention.cases import AttentionMachine, attention_machine
-from simulator.kernels.correction import Lattice, log_correction, shape_confidence
 from simulator.kernels.recurrent import (
     RECURRENT_AXES,
     RecurrentCases,
@@ -24,6 +23,7 @@ from simulator.kernels.recurrent import (
     recurrent_points,
     scan_seconds,
 )
+from simulator.kernels.timing import Lattice, log_correction, shape_confidence
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import KernelFit, LatticeSpec
 from simulator.specs.model.precision import Dtype

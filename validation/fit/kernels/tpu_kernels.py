@@ -20,7 +20,7 @@ from simulator.fitting.kernel_fits import fit_error, interval_sigma
 from simulator.kernels.attention.cases import AttentionCases, attention_machine
 from simulator.kernels.attention.decode import decode_grid_of, decode_points, decode_seconds
 from simulator.kernels.attention.prefill import grid_of, prefill_points, prefill_seconds
-from simulator.kernels.correction import log2_coordinates
+from simulator.kernels.timing import log2_coordinates
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import CalibrationGroup, CalibrationSpec, FitError, KernelFit
 from simulator.specs.model.precision import Dtype

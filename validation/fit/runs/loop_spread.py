@@ -24,7 +24,7 @@ from simulator.engine.runs.answers import answer
 from simulator.engine.runs.results import loop_intervals, mean_intervals
 from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
-from simulator.kernels.timing import DEVIATE
+from simulator.kernels.intervals import DEVIATE
 from simulator.reports.answer import result_object
 from simulator.specs.base import Source, validate
 from simulator.specs.engine.fits import class_on

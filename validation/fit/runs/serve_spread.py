@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from simulator.engine.runs.intervals import METRICS, RATES, StageInterval, engine_sigma, is_calibrated, stage_values
 from simulator.engine.runs.served_run import served_run
-from simulator.kernels.timing import DEVIATE, LEVEL
+from simulator.kernels.intervals import DEVIATE, LEVEL
 from simulator.specs.engine.fits import EngineSpread
 from validation.end_to_end.measured.serving import METRICS as SCORED
 from validation.end_to_end.measured.serving import with_overheads, with_spread

@@ -23,7 +23,7 @@ from simulator.engine.runs.answers import run_intervals, run_of
 from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of
 from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
-from simulator.kernels.timing import DEVIATE, LEVEL
+from simulator.kernels.intervals import DEVIATE, LEVEL
 from simulator.phases.deployment import Deployment
 from simulator.phases.engine_settings import EngineSettings
 from simulator.specs.base import validate

@@ -29,7 +29,7 @@ from simulator.engine.runs.served_run import ServedRun
 from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.kernels.engine_traits import row_kind
-from simulator.kernels.timing import DEVIATE, LEVEL
+from simulator.kernels.intervals import DEVIATE, LEVEL
 from simulator.operators.work import decode_step
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import estimate_step

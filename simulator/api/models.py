@@ -15,7 +15,7 @@ from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 
 if TYPE_CHECKING:
-    from simulator.operators.transformer import ModelCounts
+    from simulator.operators.model_counts import ModelCounts
     from simulator.phases.late_interaction import RetrievalCost
     from simulator.techniques.complexity import LengthCost
     from simulator.techniques.fine_tuning import OptimizerState
@@ -38,7 +38,7 @@ def count(
     config : a name, a Hugging Face id, a config.json or its folder; fine_tune : methods such as ``full``, ``lora:16``
     context_tokens : by default 4,096, or all that the model takes where that is less
     """
-    from simulator.operators.transformer import model_counts
+    from simulator.operators.model_counts import model_counts
     from simulator.specs.question.techniques_text import FLAG
 
     if not fine_tune:

@@ -15,8 +15,8 @@ from simulator.engine.uniform.loops import closed_loop, static_batch
 from simulator.engine.uniform.speculation_gain import speedup_by_batch
 from simulator.errors import RoofcastError
 from simulator.explain.topic import Example, bars, columns_table, facts, lines, shares, times, whole
+from simulator.operators.model_counts import parameter_counts
 from simulator.operators.moe import distinct_experts
-from simulator.operators.transformer import parameter_counts
 from simulator.phases.crossover import crossover_batch
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan, sequences_that_fit

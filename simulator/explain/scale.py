@@ -10,8 +10,8 @@ import numpy as np
 from simulator.engine.pools import shown_transfer_s
 from simulator.errors import RoofcastError
 from simulator.explain.topic import Example, bars, columns_table, facts, lines, times, whole
+from simulator.operators.model_counts import parameter_counts
 from simulator.operators.parallelism import kv_bytes_per_sequence
-from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import CollectiveShape, Family, prefill_step
 from simulator.phases.late_interaction import INTERACTIONS, retrieval_cost
 from simulator.phases.memory import memory_plan

@@ -310,3 +310,31 @@ def has_prefill(step: StepShape) -> bool:
 def has_decode(step: StepShape) -> bool:
     """Whether any case of the step generates."""
     return bool(np.any(step.decode_sequences * step.decode_tokens > 0))
+
+
+def dense_block(
+    prefix: str, *, share: DeviceShare, role: str, intermediate: float, gated: bool, bias: bool, count: float
+) -> tuple[Work, Work, Work]:
+    """Up (and gate) product, activation, down product."""
+    width = intermediate / share.tp_size
+    up_width = width * (2 if gated else 1)
+    up = share.linear(
+        f"{prefix}gate_up_proj" if gated else f"{prefix}up_proj",
+        role=role,
+        n=up_width,
+        k=share.hidden_size,
+        bias=up_width if bias else 0.0,
+        count=count,
+    )
+    activation = share.elementwise(
+        f"{prefix}activation", cost=GATED_ACTIVATION if gated else ACTIVATION, width=width, count=count, role=role
+    )
+    down = share.linear(
+        f"{prefix}down_proj",
+        role=role,
+        n=share.hidden_size,
+        k=width,
+        bias=share.hidden_size if bias else 0.0,
+        count=count,
+    )
+    return (up, activation, down)

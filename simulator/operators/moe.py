@@ -7,8 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from simulator.operators.dense import dense_block
-from simulator.operators.device_share import TOP_K, DeviceShare
+from simulator.operators.device_share import TOP_K, DeviceShare, dense_block
 from simulator.operators.work import Array, Collective, Family, MoeShape, Work
 from simulator.records import dataclass
 from simulator.specs.model.architecture import MoeSpec

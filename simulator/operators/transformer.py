@@ -1,30 +1,34 @@
-"""The operator list: everything that one device of one pipeline stage does in one step, and its totals."""
+"""The operator list: everything that one device of one pipeline stage does in one step.
+
+Its layers, the dense feed-forward blocks, and what stands before the first layer and after the last: embeddings, final
+norm, LM head, sampling, pooler.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.attention import attention_rows, cross_attention_rows
-from simulator.operators.dense import embedding_rows, head_rows, hyper_rows, mlp_rows, stage_send
-from simulator.operators.device_share import NORM, RESIDUAL_NORM, DeviceShare, PassCost, has_decode
-from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
-from simulator.operators.parallelism import (
-    check_parallelism,
-    kv_bytes_per_sequence,
-    kv_bytes_per_token,
-    stage_layers,
-    state_bytes_per_sequence,
+from simulator.operators.device_share import (
+    GATHER,
+    NORM,
+    RESIDUAL_NORM,
+    SAMPLE,
+    DeviceShare,
+    PassCost,
+    dense_block,
+    has_decode,
 )
-from simulator.operators.work import Array, CollectiveShape, StepShape, Work, decode_step, mixed_step, prefill_step
-from simulator.records import dataclass
+from simulator.operators.formats.tensor_formats import PrecisionPlan
+from simulator.operators.parallelism import check_parallelism, stage_layers
+from simulator.operators.work import Array, Collective, CollectiveShape, Family, StepShape, Work, mixed_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model import architecture as arch
-from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.model.architecture import MlpSpec
 
 
 def operator_list(
@@ -139,6 +143,8 @@ def layer_rows(layer: arch.LayerSpec, *, share: DeviceShare, count: int) -> list
     sublayers = (layer.mixer is not None) + (layer.cross_attention is not None) + len(layer.feed_forward)
     hyper = share.model.hyper_connections
     if hyper is not None:
+        from simulator.operators.hyper_connections import hyper_rows
+
         rows += hyper_rows(hyper, share=share, sites=count * sublayers)
     rows.append(
         _norm_row(
@@ -201,83 +207,178 @@ def _per_layer_input(share: DeviceShare, *, count: int) -> tuple[Work, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterCounts:
-    """Parameters (elements): ``total`` with embeddings (tied ones once) and unused parts; ``active`` leaves out the
-    experts that a token does not choose and the unused parts. Published "active" figures differ on embeddings."""
-
-    total: float
-    active: float
-
-
-@lru_cache(maxsize=256)
-def parameter_counts(model: arch.ModelSpec) -> ParameterCounts:
-    """Parameters of a model, from its operator list on one device."""
-    rows = operator_list(
-        model, parallelism=ParallelismSpec(), plan=_plain_plan(model), step=prefill_step(sequences=1, tokens=1)
-    )
-    return ParameterCounts(
-        total=sum(row.count * row.parameters for row in rows),
-        active=sum(row.count * row.active_parameters for row in rows),
-    )
-
-
 def stored_bytes(rows: tuple[Work, ...]) -> float:
     """Weights that one device holds [bytes]."""
     return sum(row.count * row.stored_bytes for row in rows)
 
 
-def total_flops(rows: tuple[Work, ...]) -> Array:
-    """FLOPs of the rows of one device in one step (array over the step's cases)."""
-    return sum((row.count * row.flops for row in rows[1:]), rows[0].count * rows[0].flops)
+def mlp_rows(spec: MlpSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
+    """Dense block of ``count`` equal layers: columns split, then rows, then a sum over the ranks."""
+    rows = dense_block(
+        "", share=share, role="mlp", intermediate=spec.intermediate_size, gated=spec.gated, bias=spec.bias, count=count
+    )
+    return (*rows, *share.all_reduce_after("mlp", count=count))
 
 
-def model_flops(model: arch.ModelSpec, step: StepShape) -> Array:
-    """Useful FLOPs of a step over all devices (products, attention with exact causal counts, state updates). The
-    numerator of model FLOPs utilisation. Replicated work of tensor parallelism is counted once."""
-    return total_flops(operator_list(model, parallelism=ParallelismSpec(), plan=_plain_plan(model), step=step))
+def embedding_rows(share: DeviceShare, *, tokens: Array) -> tuple[Work, ...]:
+    """Rows of the vocabulary for ``tokens`` (split and summed over ranks), positions, token types, embedding norm."""
+    model = share.model
+    width = model.embedding_size or model.hidden_size
+    # Models that normalise their embeddings (BERT and kin) keep positions at the embeddings' width.
+    learned_width = width if model.embedding_norm else model.hidden_size
+    learned = (model.position_embeddings + model.token_types) * learned_width
+    rows = [
+        share.elementwise(
+            "embedding",
+            cost=GATHER,
+            rows=tokens,
+            width=width,
+            role="embedding",
+            parameters=model.vocab_size * width / share.tp_size + learned,
+            family=Family.EMBEDDING,
+        ),
+        *share.all_reduce_after("embedding", count=1.0, tokens=tokens),
+    ]
+    if model.embedding_norm:
+        rows.append(_norm("embedding_norm", share=share, rows=tokens, width=width))
+    if model.embedding_size not in (None, model.hidden_size):
+        rows.append(
+            share.linear(
+                "embedding_in_proj",
+                role="embedding",
+                m=tokens,
+                n=model.hidden_size,
+                k=width,
+                bias=model.hidden_size if model.embedding_norm else 0.0,
+            )
+        )
+    if model.hyper_connections is not None:
+        from simulator.operators.hyper_connections import hyper_expand
+
+        rows.append(hyper_expand(model.hyper_connections, share=share))
+    return (*rows, *_per_layer_embedding(share))
 
 
-def _plain_plan(model: arch.ModelSpec) -> PrecisionPlan:
-    return precision_plan(model, PrecisionSpec(weights=Dtype.BF16))
+def _per_layer_embedding(share: DeviceShare) -> tuple[Work, ...]:
+    """Gemma's per-layer inputs: a second table of one narrow vector per layer, and a projection of the first."""
+    model = share.model
+    width = model.per_layer_embedding_size * model.num_hidden_layers
+    if not width:
+        return ()
+    table = share.elementwise(
+        "per_layer_embedding",
+        cost=GATHER,
+        width=width,
+        role="embedding",
+        parameters=model.vocab_size * width / share.tp_size,
+        family=Family.EMBEDDING,
+    )
+    projection = share.linear("per_layer_model_proj", role="embedding", n=width, k=model.hidden_size)
+    norm = share.elementwise(
+        "per_layer_norm",
+        cost=NORM,
+        width=width,
+        role="norm",
+        parameters=share.norm_parameters(model.per_layer_embedding_size),
+    )
+    return (table, projection, norm)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCounts:
-    """Counts of one model on one device; FLOPs of a prompt of ``context_tokens`` and of one token after as many.
-
-    decode_flops_per_token : None of an encoder, which generates nothing
-    """
-
-    model: arch.ModelSpec
-    plan: PrecisionPlan
-    context_tokens: int
-    parameters: ParameterCounts
-    prefill_flops: float
-    decode_flops_per_token: float | None
-    kv_bytes_per_token: float
-    state_bytes_per_sequence: float
-    kv_bytes_at_context: float
+def _norm(name: str, *, share: DeviceShare, rows: Array, width: float) -> Work:
+    return share.elementwise(
+        name, cost=NORM, rows=rows, width=width, role="norm", parameters=share.norm_parameters(width)
+    )
 
 
-DEFAULT_CONTEXT_TOKENS = 4096
+def head_rows(share: DeviceShare, *, holds_embedding: bool) -> tuple[Work, ...]:
+    """Final norm over every token, then the LM head and greedy sampling over the rows that need logits.
+    ``holds_embedding``: a tied head reuses the embedding of the same device and takes no memory of its own."""
+    model = share.model
+    rows: list[Work] = []
+    if model.hyper_connections is not None:
+        from simulator.operators.hyper_connections import hyper_head
+
+        rows += hyper_head(model.hyper_connections, share=share)
+    if model.final_norm:
+        rows.append(_norm("final_norm", share=share, rows=share.tokens, width=model.hidden_size))
+    if model.pooler:
+        rows.append(
+            share.linear(
+                "pooler",
+                role="embedding",
+                m=share.step.prefill_sequences,
+                n=model.hidden_size,
+                k=model.hidden_size,
+                bias=model.hidden_size,
+            )
+        )
+    if model.has_lm_head:
+        rows += _lm_head(share, holds_embedding=holds_embedding)
+    return tuple(rows)
 
 
-def model_counts(model: arch.ModelSpec, *, precision: PrecisionSpec, context_tokens: int | None = None) -> ModelCounts:
-    """Count a model in one number format; without ``context_tokens`` at 4,096 or at all that the model takes."""
-    plan = precision_plan(model, precision)
-    longest = model.max_position_embeddings or DEFAULT_CONTEXT_TOKENS
-    context_tokens = context_tokens or min(DEFAULT_CONTEXT_TOKENS, longest)
-    decode = None if is_encoder_only(model) else decode_step(sequences=1, context=context_tokens)
-    at_context = kv_bytes_per_sequence(model, plan=plan, tp_size=1, context_tokens=context_tokens)
-    return ModelCounts(
-        model=model,
-        plan=plan,
-        context_tokens=context_tokens,
-        parameters=parameter_counts(model),
-        prefill_flops=float(model_flops(model, prefill_step(sequences=1, tokens=context_tokens))[0]),
-        decode_flops_per_token=None if decode is None else float(model_flops(model, decode)[0]),
-        kv_bytes_per_token=kv_bytes_per_token(model, plan=plan, tp_size=1),
-        state_bytes_per_sequence=state_bytes_per_sequence(model, plan=plan, tp_size=1),
-        kv_bytes_at_context=float(at_context[0]),
+def _lm_head(share: DeviceShare, *, holds_embedding: bool) -> list[Work]:
+    model = share.model
+    logits = share.step.logits_tokens
+    width = model.embedding_size or model.hidden_size
+    rows = []
+    if model.head_hidden_parameters:
+        rows.append(
+            share.linear(
+                "head_transform",
+                role="lm_head",
+                m=logits,
+                n=width,
+                k=model.hidden_size,
+                bias=model.head_hidden_parameters - width * model.hidden_size,
+            )
+        )
+    elif width != model.hidden_size:
+        rows.append(share.linear("embedding_out_proj", role="embedding", m=logits, n=width, k=model.hidden_size))
+    vocab = model.vocab_size / share.tp_size
+    rows += _vocabulary_product(share, logits=logits, vocab=vocab, width=width, tied=holds_embedding)
+    if share.tp_size > 1:
+        rows.append(
+            share.collective(
+                "logits_all_gather",
+                operation=Collective.ALL_GATHER,
+                message_bytes=logits * model.vocab_size * share.element_bytes,
+                participants=share.tp_size,
+                count=1.0,
+                role="lm_head",
+            )
+        )
+    rows.append(share.elementwise("sampling", cost=SAMPLE, rows=logits, width=model.vocab_size, role="lm_head"))
+    return rows
+
+
+def _vocabulary_product(share: DeviceShare, *, logits: Array, vocab: float, width: float, tied: bool) -> list[Work]:
+    shared = tied and share.model.tie_word_embeddings
+    bias = vocab if share.model.lm_head_bias else 0.0
+    head = share.linear(
+        "lm_head",
+        role="lm_head",
+        m=logits,
+        n=vocab,
+        k=width,
+        bias=0.0 if shared else bias,
+        held=not shared,
+        family=Family.LM_HEAD,
+    )
+    if shared and bias:
+        return [head, share.held_only("lm_head_bias", role="lm_head", parameters=bias, active=True)]
+    return [head]
+
+
+def stage_send(share: DeviceShare) -> Work:
+    """Send of the residual stream to the next pipeline stage: one tensor, split over the tensor-parallel ranks."""
+    hyper = share.model.hyper_connections
+    width = share.hidden_size * (1 if hyper is None else hyper.streams)
+    return share.collective(
+        "stage_send",
+        operation=Collective.P2P,
+        message_bytes=np.asarray(share.tokens * width * share.element_bytes / share.tp_size),
+        participants=2,
+        count=1.0,
+        role="pipeline",
     )

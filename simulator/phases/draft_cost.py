@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simulator.operators.transformer import total_flops
+from simulator.operators.model_counts import total_flops
 from simulator.operators.work import Array, StepShape, decode_step, prefill_step
 from simulator.phases.compiled import StepTables, ascending, octave_nodes
 from simulator.phases.deployment import Deployment, Speculation, without_speculation

@@ -9,8 +9,9 @@ from simulator.errors import RoofcastError, contradiction, missing_field
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.kernels.sustained import with_sustained_rates
 from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
+from simulator.operators.model_counts import parameter_counts
 from simulator.operators.parallelism import allowed_tp_sizes, kv_bytes_per_token
-from simulator.operators.transformer import parameter_counts, stored_bytes
+from simulator.operators.transformer import stored_bytes
 from simulator.operators.work import prefill_step
 from simulator.records import dataclass
 from simulator.specs.base import Note, Same

@@ -13,7 +13,6 @@ from simulator.kernels.library import KernelLibrary
 from simulator.kernels.roofline import BOUNDS, HOST, bound_indices, floor_seconds
 from simulator.kernels.step_rows import launches_of
 from simulator.kernels.timing import Provenance, Timing
-from simulator.operators.transformer import model_flops
 from simulator.operators.work import Array, CollectiveShape, Family, HostTransferShape, StepShape, Work
 from simulator.phases.deployment import Deployment
 from simulator.records import dataclass
@@ -113,6 +112,8 @@ class StepEstimate:
     def model_flops(self) -> Array:
         """Useful FLOPs of the step over all devices, worked out when asked for: the model's, or what runs of them where
         a technique leaves work out."""
+        from simulator.operators.model_counts import model_flops
+
         on_device = sum(row.work.count * row.work.executed * row.work.flops for row in self.rows)
         run: Array = np.asarray(on_device * (self.devices / len(self.stage_s)))
         return np.minimum(model_flops(self.model, self.step) * self.replicas, run)

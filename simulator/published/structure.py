@@ -10,8 +10,8 @@ import numpy as np
 
 from simulator.operators.formats.sparse_formats import pattern_bits
 from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.model_counts import parameter_counts
 from simulator.operators.parallelism import kv_bytes_per_sequence, kv_bytes_per_token
-from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import Family, GemmShape, Work, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.power import power_capped

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from simulator.engine.runs.answers import answer
-from simulator.operators.transformer import parameter_counts
+from simulator.operators.model_counts import parameter_counts
 from simulator.operators.work import Work, decode_step
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step

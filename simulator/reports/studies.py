@@ -9,7 +9,8 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 
 from simulator import __version__
-from simulator.operators.transformer import ParameterCounts, is_encoder_only, parameter_counts
+from simulator.operators.model_counts import ParameterCounts, parameter_counts
+from simulator.operators.transformer import is_encoder_only
 from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.planner.capacity_plan import CapacityPlan, S

@@ -6,7 +6,8 @@ from typing import Literal
 
 from simulator.errors import ignored_option
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.transformer import operator_list, parameter_counts
+from simulator.operators.model_counts import parameter_counts
+from simulator.operators.transformer import operator_list
 from simulator.operators.work import Work, prefill_step
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec

@@ -16,7 +16,8 @@ from typing import Any
 from simulator.api.questions import plan_question, scenario_spec
 from simulator.api.steps import step
 from simulator.errors import RoofcastError
-from simulator.operators.transformer import is_encoder_only, model_counts
+from simulator.operators.model_counts import model_counts
+from simulator.operators.transformer import is_encoder_only
 from simulator.reports.answer import dump
 from simulator.specs.base import validate, yaml_mapping
 from simulator.specs.engine.engine import EngineProfile

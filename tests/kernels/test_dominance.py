@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.transformer import parameter_counts
+from simulator.operators.model_counts import parameter_counts
 from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step

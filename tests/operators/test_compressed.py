@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from simulator.kernels.library import kernel_library
 from simulator.operators.compressed import compressed_entries_read, compressed_pairs, entry_bytes
-from simulator.operators.dense import mixing_numbers
 from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.hyper_connections import mixing_numbers
 from simulator.operators.parallelism import (
     allowed_tp_sizes,
     kv_bytes_per_sequence,

@@ -7,7 +7,8 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.transformer import operator_list, total_flops
+from simulator.operators.model_counts import total_flops
+from simulator.operators.transformer import operator_list
 from simulator.operators.work import CollectiveShape, Family, StepShape, Work, decode_step, prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan

@@ -1,11 +1,11 @@
-"""``simulator.operators.dense``: embeddings, last norm, head and sampling, and the way to the next stage."""
+"""``simulator.operators.transformer``: embeddings, last norm, head and sampling, and the way to the next stage."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from simulator.operators.dense import embedding_rows, head_rows, stage_send
+from simulator.operators.transformer import embedding_rows, head_rows, stage_send
 from simulator.operators.work import Collective, CollectiveShape, Family, mixed_step, prefill_step
 from simulator.specs.model.architecture import HyperConnectionSpec, ModelSpec
 from tests.operators.operator_models import ENCODER_ONLY

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
-from simulator.operators.dense import dense_block, mlp_rows
+from simulator.operators.device_share import dense_block
 from simulator.operators.moe import distinct_experts, expert_devices, experts_work, moe_rows, rank_load
 from simulator.operators.parallelism import check_parallelism
+from simulator.operators.transformer import mlp_rows
 from simulator.operators.work import Collective, CollectiveShape, MoeShape, Work, decode_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import MlpSpec, MoeSpec

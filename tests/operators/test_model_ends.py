@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.operators.dense import embedding_rows, head_rows, stage_send
 from simulator.operators.device_share import DeviceShare
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kept_tokens import bounded, index_key_bytes, score_bytes
 from simulator.operators.mla import mla_rows
-from simulator.operators.transformer import model_counts
+from simulator.operators.model_counts import model_counts
+from simulator.operators.transformer import embedding_rows, head_rows, stage_send
 from simulator.operators.work import AttentionShape, CollectiveShape, StepShape, decode_step, prefill_step
 from simulator.specs.model.architecture import AttentionSpec, IndexerSpec, KeptTokensSpec, MlaSpec, ModelSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec

@@ -9,8 +9,9 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.model_counts import model_flops, parameter_counts, total_flops
 from simulator.operators.parallelism import allowed_tp_sizes, stage_layers
-from simulator.operators.transformer import model_flops, operator_list, parameter_counts, stored_bytes, total_flops
+from simulator.operators.transformer import operator_list, stored_bytes
 from simulator.operators.work import (
     Array,
     Collective,

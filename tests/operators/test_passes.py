@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.operators.dense import SCALES, SINKHORN_LAUNCHES, hyper_expand, hyper_head, hyper_rows, mixing_numbers
 from simulator.operators.device_share import (
     ACTIVATION,
     CONVOLUTION,
@@ -19,6 +18,14 @@ from simulator.operators.device_share import (
     SAMPLE,
     TOP_K,
     PassCost,
+)
+from simulator.operators.hyper_connections import (
+    SCALES,
+    SINKHORN_LAUNCHES,
+    hyper_expand,
+    hyper_head,
+    hyper_rows,
+    mixing_numbers,
 )
 from simulator.operators.work import ElementwiseShape, Family, Work
 from simulator.specs.model.architecture import HyperConnectionSpec

@@ -11,7 +11,8 @@ import simulator
 from simulator.api.questions import PlanFields
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.transformer import layer_rows, operator_list, parameter_counts
+from simulator.operators.model_counts import parameter_counts
+from simulator.operators.transformer import layer_rows, operator_list
 from simulator.operators.vision import picture_sizes, vision_parameters, with_pictures
 from simulator.operators.work import StepShape, Work, decode_step, prefill_step
 from simulator.specs.engine.deployment import ParallelismSpec

@@ -21,7 +21,8 @@ import numpy as np
 import pytest
 
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.transformer import operator_list, parameter_counts
+from simulator.operators.model_counts import parameter_counts
+from simulator.operators.transformer import operator_list
 from simulator.operators.work import AttentionShape, Family, StepShape, Work, decode_step, mixed_step, prefill_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.huggingface.registry import read_config

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from simulator.operators.transformer import parameter_counts
+from simulator.operators.model_counts import parameter_counts
 from simulator.specs.huggingface.registry import field_table, read_config
 from simulator.specs.model.loading import read_profile
 from simulator.specs.model.precision import Dtype

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.transformer import parameter_counts
+from simulator.operators.model_counts import parameter_counts
 from simulator.operators.work import decode_step
 from simulator.phases.attention_ffn import (
     AttentionFfn,

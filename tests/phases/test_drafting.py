@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.operators.transformer import parameter_counts
+from simulator.operators.model_counts import parameter_counts
 from simulator.operators.work import decode_step, mixed_step
 from simulator.phases.deployment import Deployment, Speculation, deploy, without_speculation
 from simulator.phases.draft_cost import (

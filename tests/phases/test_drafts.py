@@ -7,7 +7,7 @@ import pytest
 from simulator.errors import RoofcastError
 from simulator.kernels.library import kernel_library
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.transformer import parameter_counts
+from simulator.operators.model_counts import parameter_counts
 from simulator.phases.speculation import Draft, draft_of, prediction_heads, speculation_notes
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import load_hardware

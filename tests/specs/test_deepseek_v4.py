@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.transformer import parameter_counts
+from simulator.operators.model_counts import parameter_counts
 from simulator.reports.words.fields import note_texts
 from simulator.specs.huggingface.registry import read_config
 from simulator.specs.model.architecture import CompressedAttentionSpec, ModelSpec, MoeSpec

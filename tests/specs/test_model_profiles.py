@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from simulator.errors import plain_word
-from simulator.operators.transformer import layer_rows, parameter_counts
+from simulator.operators.model_counts import parameter_counts
+from simulator.operators.transformer import layer_rows
 from simulator.operators.vision import vision_parameters
 from simulator.reports.words.fields import note_texts
 from simulator.specs.model import loading as models

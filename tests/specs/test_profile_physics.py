@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.model_counts import parameter_counts, total_flops
 from simulator.operators.parallelism import allowed_tp_sizes, kv_bytes_per_sequence, kv_bytes_per_token, kv_layout
-from simulator.operators.transformer import is_encoder_only, operator_list, parameter_counts, stored_bytes, total_flops
+from simulator.operators.transformer import is_encoder_only, operator_list, stored_bytes
 from simulator.operators.work import CollectiveShape, GemmShape, MoeShape, StepShape, Work, decode_step, prefill_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import ModelSpec

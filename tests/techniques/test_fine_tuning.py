@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.transformer import parameter_counts
+from simulator.operators.model_counts import parameter_counts
 from simulator.specs.model.loading import load_model
 from simulator.techniques.fine_tuning import NF4_DOUBLE_BITS, fine_tuning_memory
 

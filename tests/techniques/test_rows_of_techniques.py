@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.model_counts import parameter_counts, total_flops
 from simulator.operators.parallelism import kv_bytes_per_sequence
-from simulator.operators.transformer import parameter_counts, stored_bytes, total_flops
+from simulator.operators.transformer import stored_bytes
 from simulator.operators.work import (
     Collective,
     CollectiveShape,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from simulator.errors import RoofcastError
+from simulator.operators.model_counts import parameter_counts
 from simulator.operators.parallelism import kv_bytes_per_sequence, kv_bytes_per_token
-from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import StepEstimate, estimate_step

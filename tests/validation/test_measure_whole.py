@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from simulator.operators.transformer import parameter_counts
+from simulator.operators.model_counts import parameter_counts
 from simulator.specs.measured.kernel_times import load_measurements
 from simulator.specs.measured.serving_results import load_serving_runs
 from simulator.specs.model.loading import load_model

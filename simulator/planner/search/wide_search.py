@@ -12,7 +12,6 @@ import numpy as np
 from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.operators.formats.schemes import multiplied_dtypes, on_chip
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import MatmulFormat
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import (
@@ -180,6 +179,8 @@ def formats_that_may_win(question: Question, leading: ScreenedSpace, bare: _Offe
     mix, model, rule = question.demand.mix, question.model, plan_rule(question.spec)
     tokens_per_s = question.demand.planned_rate_per_s * (mix.new_prompt_tokens + mix.decode_steps)
     # Embeddings are looked up, and a prompt asks for the vocabulary once.
+    from simulator.operators.model_counts import parameter_counts
+
     multiplied = max(0.0, parameter_counts(model).active - 2 * model.vocab_size * model.hidden_size)
     flops_per_s = 2 * multiplied * tokens_per_s
     found = {}

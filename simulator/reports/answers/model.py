@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from simulator.operators.transformer import ModelCounts
+from simulator.operators.model_counts import ModelCounts
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, picked
 from simulator.reports.charts.chart import Chart, bars_chart

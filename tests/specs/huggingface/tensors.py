@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from simulator.operators.transformer import parameter_counts
+from simulator.operators.model_counts import parameter_counts
 from simulator.specs.huggingface.registry import read_config
 from simulator.specs.model.architecture import ModelSpec
 

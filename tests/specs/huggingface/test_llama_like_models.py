@@ -7,8 +7,8 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.model_counts import model_flops, parameter_counts
 from simulator.operators.parallelism import kv_bytes_per_sequence, kv_bytes_per_token
-from simulator.operators.transformer import model_flops, parameter_counts
 from simulator.operators.work import decode_step
 from simulator.reports.words.fields import note_texts
 from simulator.specs.huggingface.dense import FFN_MULTIPLE

@@ -9,22 +9,12 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.specs.huggingface import deepseek, encoder, linear_attention, moe, recurrent
+from simulator.specs.huggingface.experts import read_experts, sparse_after
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import (
-    FULL,
-    SLIDING,
-    choose,
-    every_nth_full,
-    read_attention,
-    read_experts,
-    sparse_after,
-    stack,
-    windows_of_types,
-    with_window,
-)
-from simulator.specs.huggingface.layouts import read_layout
+from simulator.specs.huggingface.layers import choose, read_attention, read_layout, stack, with_window
 from simulator.specs.huggingface.quantized.quantization import read_quantization
 from simulator.specs.huggingface.registry import field_table, read_with
+from simulator.specs.huggingface.windows import FULL, SLIDING, every_nth_full, windows_of_types
 from simulator.specs.model.architecture import AttentionSpec, MambaSpec, MlaSpec, MlpSpec, ModelSpec, MoeSpec
 from simulator.specs.model.precision import Dtype
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from simulator.specs.base import Note
 from simulator.specs.huggingface import layers as usual
+from simulator.specs.huggingface.experts import read_experts, sparse_after
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.model import architecture as arch
 
@@ -130,18 +131,14 @@ def read_mla(fields: Fields, *, value_dim: int | None = None) -> arch.MlaSpec:
 def _deepseek(fields: Fields, *, mixers: arch.Mixer | Sequence[arch.Mixer]) -> arch.ModelSpec:
     fields.expect("mlp_bias", value=False, why="DeepSeek's feed-forward blocks have no biases")
     fields.costless("moe_router_dtype")
-    return usual.stack(
-        fields, mixers, usual.choose(fields, usual.sparse_after(fields), sparse=read_routed_experts(fields))
-    )
+    return usual.stack(fields, mixers, usual.choose(fields, sparse_after(fields), sparse=read_routed_experts(fields)))
 
 
 def read_routed_experts(fields: Fields) -> arch.MoeSpec:
     """DeepSeek's experts: n_shared_experts of the same width see every token."""
     method = fields.text("topk_method", allowed=("greedy", "group_limited_greedy", "noaux_tc"), default="noaux_tc")
     corrected = method == "noaux_tc"
-    return usual.read_experts(
-        fields, total="n_routed_experts", shared_count="n_shared_experts", correction_bias=corrected
-    )
+    return read_experts(fields, total="n_routed_experts", shared_count="n_shared_experts", correction_bias=corrected)
 
 
 INDEXED_RATIO = 4

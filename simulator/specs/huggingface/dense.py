@@ -7,6 +7,7 @@ from dataclasses import replace
 from simulator.specs.base import Note
 from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.fields import LARGEST_SIZE, Fields
+from simulator.specs.huggingface.windows import FULL, SLIDING, every_nth_full
 from simulator.specs.model.architecture import AttentionSpec, FeedForward, LayerSpec, MlpSpec, ModelSpec, MoeSpec, Norm
 
 MLP_RATIO = 4  # MptConfig and FalconConfig
@@ -207,9 +208,7 @@ def read_gemma4(fields: Fields) -> ModelSpec:
     per_layer = fields.count("hidden_size_per_layer_input", default=256)
     sliding, full = _gemma4_attention(fields)
     depth = trunk.num_hidden_layers
-    types = fields.words("layer_types", length=depth, allowed=(usual.SLIDING, usual.FULL)) or usual.every_nth_full(
-        depth, 6
-    )
+    types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL)) or every_nth_full(depth, 6)
     shared = fields.count("num_kv_shared_layers")
     wide = fields.flag("use_double_wide_mlp", default=False)
     experts = _gemma4_experts(fields, hidden_size=trunk.hidden_size)
@@ -217,7 +216,7 @@ def read_gemma4(fields: Fields) -> ModelSpec:
     layers: list[LayerSpec] = []
     for index, kind in enumerate(types):
         shares = index >= depth - shared
-        mixer = (full if kind == usual.FULL else sliding).model_copy(update={"shares_kv_with_previous": shares})
+        mixer = (full if kind == FULL else sliding).model_copy(update={"shares_kv_with_previous": shares})
         mlp = MlpSpec(intermediate_size=intermediate * (2 if wide and shares else 1))
         blocks: tuple[FeedForward, ...] = (mlp,) if experts is None else (mlp, experts)
         norms = 4 + (3 if experts else 0) + (1 if per_layer else 0)

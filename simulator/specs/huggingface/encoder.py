@@ -6,7 +6,8 @@ from simulator.specs.base import Note
 from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.vision.shapes import text_width
-from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
+from simulator.specs.huggingface.windows import FULL, SLIDING, windows_of_types
+from simulator.specs.model.architecture import AttentionSpec, EncoderSpec, LayerSpec, MlpSpec, ModelSpec
 
 NOTE = Note("encoder_only")
 
@@ -47,8 +48,8 @@ def read_modernbert(fields: Fields) -> ModelSpec:
     attention = _seeing(fields, hidden_size=trunk.hidden_size, bias=fields.flag("attention_bias", default=False))
     mlp = usual.read_mlp(fields, bias="mlp_bias")
     period, local = fields.size("global_attn_every_n_layers", default=3), fields.size("local_attention", default=128)
-    default = tuple(usual.SLIDING if index % period else usual.FULL for index in range(trunk.num_hidden_layers))
-    windows = usual.windows_of_types(fields, window=local, default=default)
+    default = tuple(SLIDING if index % period else FULL for index in range(trunk.num_hidden_layers))
+    windows = windows_of_types(fields, window=local, default=default)
     layers = tuple(
         LayerSpec(mixer=usual.with_window(attention, window), feed_forward=(mlp,), norms=2 if index else 1)
         for index, window in enumerate(windows)
@@ -126,7 +127,8 @@ def read_t5(fields: Fields) -> ModelSpec:
     causal = _stack(plain, mlp, depth=trunk.num_hidden_layers, table=table, causal=True)
     seeing = _stack(plain, mlp, depth=fields.depth("num_layers"), table=table, causal=False)
     spec = usual.decoder(fields, trunk=trunk, layers=causal, tie_default=True)
-    return spec.model_copy(update={"encoder": usual.encoder(seeing)})
+    known, order = usual.distinct(seeing)
+    return spec.model_copy(update={"encoder": EncoderSpec(layers=known, layer_order=order)})
 
 
 def _stack(plain: AttentionSpec, mlp: MlpSpec, *, depth: int, table: int, causal: bool) -> tuple[LayerSpec, ...]:

@@ -1,17 +1,18 @@
-"""What most families share: sizes, head layouts, windows, and from a trunk and its layers to a ModelSpec."""
+"""What most families share: sizes, heads, from a trunk and its layers to a ModelSpec; layouts of those without code.
 
-from __future__ import annotations
+``families/huggingface.yaml`` describes attention, windows and blocks of decoders that need no code.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field
 
 from simulator.records import dataclass
-from simulator.specs.base import Note
+from simulator.specs.base import Note, Spec, validate
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.model import architecture as arch
 
-SLIDING = "sliding_attention"
-FULL = "full_attention"
-DENSE, SPARSE = "dense", "sparse"
 MOSAIC_NAMES = {
     "hidden_size": ("d_model",),
     "num_hidden_layers": ("n_layers",),
@@ -98,73 +99,6 @@ def with_window(attention: arch.AttentionSpec, window: int | None) -> arch.Atten
     return attention.model_copy(update={"sliding_window": window})
 
 
-Windows = tuple[int | None, ...]
-"""The number of keys that each layer sees, None for all of them."""
-
-
-def windows_of_types(fields: Fields, *, window: int | None, default: Sequence[str]) -> Windows:
-    """Window of every layer from ``layer_types``, or from ``default`` where the configuration does not list them."""
-    types = fields.words("layer_types", length=len(default), allowed=(SLIDING, FULL)) or tuple(default)
-    if window is None and SLIDING in types:
-        raise fields.refusal("sliding_window", "is missing while layer_types names sliding_attention layers")
-    return tuple(window if kind == SLIDING else None for kind in types)
-
-
-def periodic_windows(fields: Fields, *, period: int, window: int | None) -> Windows:
-    """Window of every layer where, unless ``layer_types`` lists them, each ``period``-th one sees everything."""
-    return windows_of_types(fields, window=window, default=every_nth_full(fields.depth("num_hidden_layers"), period))
-
-
-def patterned_windows(fields: Fields, *, period: int, window: int | None) -> Windows:
-    """`periodic_windows` with the defaults of ``sliding_window_pattern`` and ``sliding_window``."""
-    given = fields.size(fields.either("sliding_window_pattern", "_sliding_window_pattern"), default=period)
-    return periodic_windows(fields, period=given, window=fields.size("sliding_window", default=window))
-
-
-def qwen_windows(fields: Fields) -> Windows:
-    """Qwen: the window holds from layer ``max_window_layers`` on, and only where ``use_sliding_window`` is set."""
-    depth = fields.depth("num_hidden_layers")
-    used = fields.flag("use_sliding_window", default=False)
-    given = fields.optional_count("sliding_window") or None
-    first = fields.optional_count("max_window_layers")
-    if not used:
-        fields.costless("layer_types")
-        return (None,) * depth
-    if given is None or (first is None and not fields.has("layer_types")):
-        missing = "sliding_window" if given is None else "max_window_layers"
-        raise fields.refusal(missing, "is missing while use_sliding_window is true")
-    default = tuple(SLIDING if index >= (first or 0) else FULL for index in range(depth))
-    return windows_of_types(fields, window=given, default=default)
-
-
-def listed_windows(fields: Fields) -> Windows:
-    """A window on every layer where ``sliding_window`` is given, unless ``layer_types`` says otherwise."""
-    window = fields.optional_size("sliding_window")
-    default = (SLIDING if window else FULL,) * fields.depth("num_hidden_layers")
-    return windows_of_types(fields, window=window, default=default)
-
-
-_PATTERN = {"L": SLIDING, "G": FULL}
-
-
-def exaone_windows(fields: Fields) -> Windows:
-    """Window of every layer: ``sliding_window_pattern`` is LLLG or the distance of full layers."""
-    depth = fields.depth("num_hidden_layers")
-    window = fields.optional_size("sliding_window")
-    pattern = fields.raw("sliding_window_pattern")
-    default: tuple[str, ...] = (FULL,) * depth
-    if window is not None and isinstance(pattern, str) and pattern and set(pattern) <= set(_PATTERN):
-        default = tuple(_PATTERN[pattern[index % len(pattern)]] for index in range(depth))
-    elif window is not None and isinstance(pattern, int) and pattern > 0:
-        default = every_nth_full(depth, pattern)
-    return windows_of_types(fields, window=window, default=default)
-
-
-def every_nth_full(depth: int, period: int) -> tuple[str, ...]:
-    """Layer types where each ``period``-th layer sees everything and the others slide."""
-    return tuple(FULL if (index + 1) % period == 0 else SLIDING for index in range(depth))
-
-
 def distinct(layers: Sequence[arch.LayerSpec]) -> tuple[tuple[arch.LayerSpec, ...], tuple[int, ...]]:
     """Distinct blocks in order of appearance, and which of them stands at each depth."""
     known: list[arch.LayerSpec] = []
@@ -174,69 +108,6 @@ def distinct(layers: Sequence[arch.LayerSpec]) -> tuple[tuple[arch.LayerSpec, ..
             known.append(layer)
         order.append(known.index(layer))
     return tuple(known), tuple(order)
-
-
-def read_experts(
-    fields: Fields,
-    *,
-    total: str,
-    picked: str = "num_experts_per_tok",
-    total_default: int | None = None,
-    picked_default: int | None = None,
-    width: int | None = None,
-    shared: int = 0,
-    shared_count: str | None = None,
-    correction_bias: bool = False,
-) -> arch.MoeSpec:
-    """Experts of ``width`` (moe_intermediate_size unless given), of which a router picks no more than there are.
-
-    shared : width of the experts that see every token, in all; shared_count : field with their number, where each is
-        as wide as the others
-    """
-    experts = fields.size(total, default=total_default)
-    chosen = fields.size(picked, default=picked_default)
-    if chosen > experts:
-        raise fields.refusal(picked, f"is {chosen}, more than the {experts} experts")
-    width = width or fields.size("moe_intermediate_size")
-    # Models without experts need no fits of routers.
-    from simulator.specs.model.fitted import load_routing_fit
-
-    return arch.MoeSpec(
-        num_experts=experts,
-        num_experts_per_tok=chosen,
-        moe_intermediate_size=width,
-        shared_expert_intermediate_size=shared if shared_count is None else width * fields.count(shared_count),
-        correction_bias=correction_bias,
-        fitted_skew=load_routing_fit().families.get(fields.config_class),
-    )
-
-
-def sparse_after(fields: Fields, *, first_default: int | None = None) -> tuple[bool, ...]:
-    """Which layers hold experts: mlp_layer_types, moe_layer_freq (a list or 1) or first_k_dense_replace."""
-    depth = fields.depth("num_hidden_layers")
-    types = fields.words("mlp_layer_types", length=depth, allowed=(DENSE, SPARSE))
-    first = fields.optional_count("first_k_dense_replace")
-    listed = fields.raw("moe_layer_freq")
-    if isinstance(listed, list):
-        frequency = fields.integers("moe_layer_freq") or ()
-        if len(frequency) != depth:
-            raise fields.refusal("moe_layer_freq", f"has {len(frequency)} entries for {depth} layers")
-        types = types or tuple(SPARSE if entry else DENSE for entry in frequency)
-    else:
-        fields.expect("moe_layer_freq", value=1, why="experts on every layer after the first dense ones")
-    if types is not None:
-        return tuple(kind == SPARSE for kind in types)
-    if first is None and first_default is None:
-        raise fields.refusal("first_k_dense_replace", "is missing: which layers hold experts is unknown")
-    return tuple(index >= (first if first is not None else first_default or 0) for index in range(depth))
-
-
-def sparse_steps(fields: Fields) -> tuple[bool, ...]:
-    """Which layers hold experts: each ``decoder_sparse_step``-th one that mlp_only_layers does not list."""
-    step = fields.size("decoder_sparse_step", default=1)
-    dense_only = fields.integers("mlp_only_layers") or ()
-    depth = fields.depth("num_hidden_layers")
-    return tuple(index not in dense_only and (index + 1) % step == 0 for index in range(depth))
 
 
 def choose(
@@ -251,11 +122,8 @@ def choose(
 
 
 _PREDICTION_LAYERS = (
-    "num_nextn_predict_layers",
-    "num_mtp_layers",
-    "num_mtp_modules",
-    "mtp_num_hidden_layers",
-    "_num_mtp_layers",
+    *("num_nextn_predict_layers", "num_mtp_layers", "num_mtp_modules"),
+    *("mtp_num_hidden_layers", "_num_mtp_layers"),
 )
 
 
@@ -342,7 +210,188 @@ def stack(
     )
 
 
-def encoder(layers: Sequence[arch.LayerSpec]) -> arch.EncoderSpec:
-    """The encoder of an encoder-decoder model."""
-    known, order = distinct(layers)
-    return arch.EncoderSpec(layers=known, layer_order=order)
+class Flag(Spec):
+    """A flag of the configuration, and what it is where the configuration does not say."""
+
+    flag: str
+    default: bool
+
+
+Switch = bool | str | Flag
+"""Always or never, or as a flag of the configuration says; a name alone is off unless it is given."""
+
+
+class ExpertsLayout(Spec):
+    """Experts of one family.
+
+    experts, picked : ``num_experts`` and ``num_experts_per_tok`` where the configuration does not say
+    width : the field with an expert's width
+    shared : the field with the width of what sees every token, in all; shared_count : or with the number of such
+        experts, as wide as the others; each with what it is where the configuration does not say; shared_gate : on it
+    correction_bias, biased, routing_skew : as in MoeSpec, ``biased`` for experts and router; the skew where texts were
+        counted [Jiang2024]
+    layers : that hold experts: ``all``; ``after`` the first dense ones (``first`` of them unless given); ``listed`` one
+        by one, or else so; ``steps`` apart, as Qwen writes it; ``between`` two indices
+    dense_width : the field with the width of the other layers where it is not intermediate_size
+    """
+
+    experts: int | None = None
+    picked: int | None = None
+    width: str = "moe_intermediate_size"
+    shared: str | None = None
+    shared_default: int | None = None
+    shared_count: str | None = None
+    shared_count_default: int = 0
+    shared_gate: bool = False
+    correction_bias: Switch = False
+    biased: bool = False
+    routing_skew: float | None = None
+    layers: Literal["all", "after", "listed", "steps", "between"] = "all"
+    first: int | None = None
+    dense_width: str = "intermediate_size"
+
+
+class DecoderLayout(Spec):
+    """One family.
+
+    names : what the configuration calls a usual field, the first of them that is given
+    heads, kv_heads, head_dim, vocab : where the configuration does not say; tied : likewise
+    grouped : whether there may be fewer KV heads than heads; one_kv_head : where not, whether there is one in all
+    bias, qkv_bias, o_bias, mlp_bias : biases on all projections of attention, on q, k and v, on the output, and on the
+        feed-forward matrices
+    qk_norm, normed_if : norms of query and key heads, and what switches them on; qk_norm_bias : these have biases
+    mlp_ratio : width of the feed-forward block over hidden_size where the configuration does not say
+    windows : ``each`` slides over sliding_window where it is given; ``listed`` too, unless layer_types says otherwise;
+        ``periodic``: each ``period``-th sees everything, the others ``window`` keys; ``leading``: so does the first
+        layer; ``patterned``: as periodic where the configuration gives no period; ``qwen``, ``exaone``: as these write
+        it; none of them: all see everything
+    norms, extra_parameters : of a layer; parallel : what puts its sublayers side by side, behind one norm
+    learned_positions : a stored row for each position; embedding_norm : behind the embedding
+    experts : in place of feed-forward blocks
+    """
+
+    names: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    vocab: int | None = None
+    tied: bool = False
+    grouped: bool = True
+    one_kv_head: Switch = False
+    bias: Switch = False
+    qkv_bias: Switch = False
+    o_bias: Switch = False
+    mlp_bias: Switch = False
+    lm_head_bias: Switch = False
+    qk_norm: arch.QkNorm = "none"
+    normed_if: Switch = True
+    qk_norm_bias: bool = False
+    rotary: bool = True
+    sinks: bool = False
+    output_gate: arch.OutputGate = "none"
+    gated: bool = True
+    mlp_ratio: int | None = None
+    windows: Literal["each", "listed", "full", "periodic", "leading", "patterned", "qwen", "exaone"] | None = None
+    period: int = 1
+    window: int | None = None
+    norms: int = 2
+    parallel: Switch = False
+    norm: arch.Norm = "rms"
+    extra_parameters: int = 0
+    learned_positions: bool = False
+    embedding_norm: bool = False
+    experts: ExpertsLayout | None = None
+
+
+def read_layout(fields: Fields, given: Mapping[str, object], *, where: str) -> arch.ModelSpec:
+    """The model of a configuration whose family has the layout that is ``given``."""
+    layout = validate(DecoderLayout, given, where=where, profile=True)
+    fields.rename(layout.names)
+    trunk = read_trunk(fields, vocab_default=layout.vocab)
+    positions = trunk.max_position_embeddings if layout.learned_positions else 0
+    if positions is None:
+        raise fields.refusal("max_position_embeddings", "is missing: one learned row per position is stored")
+    attention, windows = _attention(fields, layout), None
+    if layout.windows is not None:
+        from simulator.specs.huggingface.windows import windows_of_kind
+
+        windows = windows_of_kind(fields, layout.windows, period=layout.period, window=layout.window)
+    model = stack(
+        fields,
+        attention if windows is None else [with_window(attention, window) for window in windows],
+        _mlp(fields, layout) if layout.experts is None else _blocks(fields, layout, layout.experts),
+        trunk=trunk,
+        norms=1 if _is_on(fields, layout.parallel) else layout.norms,
+        norm=layout.norm,
+        extra_parameters=layout.extra_parameters,
+        tie_default=layout.tied,
+        lm_head_bias=_is_on(fields, layout.lm_head_bias),
+    )
+    return model.model_copy(update={"position_embeddings": positions, "embedding_norm": layout.embedding_norm})
+
+
+def _is_on(fields: Fields, switch: Switch) -> bool:
+    match switch:
+        case bool():
+            return switch
+        case str():
+            return fields.flag(switch, default=False)
+        case Flag():
+            return fields.flag(switch.flag, default=switch.default)
+
+
+def _attention(fields: Fields, layout: DecoderLayout) -> arch.AttentionSpec:
+    if layout.grouped:
+        attention = read_attention(
+            fields, heads_default=layout.heads, kv_heads_default=layout.kv_heads, head_dim_default=layout.head_dim
+        )
+    else:
+        attention = read_heads(fields, one_kv_head=_is_on(fields, layout.one_kv_head))
+    everywhere = _is_on(fields, layout.bias)
+    normed = layout.qk_norm != "none" and _is_on(fields, layout.normed_if)
+    return attention.model_copy(
+        update={
+            "qkv_bias": everywhere or _is_on(fields, layout.qkv_bias),
+            "o_bias": everywhere or _is_on(fields, layout.o_bias),
+            "qk_norm": layout.qk_norm if normed else "none",
+            "qk_norm_bias": normed and layout.qk_norm_bias,
+            "rotary": layout.rotary,
+            "sinks": layout.sinks,
+            "output_gate": layout.output_gate,
+        }
+    )
+
+
+def _mlp(fields: Fields, layout: DecoderLayout, *, name: str = "intermediate_size") -> arch.MlpSpec:
+    if layout.mlp_ratio is None:
+        width = fields.size(name)
+    else:
+        width = fields.optional_size(name) or layout.mlp_ratio * fields.size("hidden_size")
+    return arch.MlpSpec(intermediate_size=width, gated=layout.gated, bias=_is_on(fields, layout.mlp_bias))
+
+
+def _blocks(fields: Fields, layout: DecoderLayout, experts: ExpertsLayout) -> Sequence[tuple[arch.FeedForward, ...]]:
+    from simulator.specs.huggingface.experts import read_experts, sparse_layers
+
+    width, shared = fields.size(experts.width), 0
+    if experts.shared is not None:
+        shared = fields.size(experts.shared, default=experts.shared_default)
+    elif experts.shared_count is not None:
+        shared = width * fields.count(experts.shared_count, default=experts.shared_count_default)
+    sparse = read_experts(
+        fields,
+        total="num_experts",
+        total_default=experts.experts,
+        picked_default=experts.picked,
+        width=width,
+        shared=shared,
+        correction_bias=_is_on(fields, experts.correction_bias),
+    ).model_copy(
+        update={"shared_expert_gate": experts.shared_gate, "expert_bias": experts.biased, "router_bias": experts.biased}
+        | ({} if experts.routing_skew is None else {"routing_skew": experts.routing_skew})
+    )
+    is_sparse = sparse_layers(fields, experts.layers, first=experts.first)
+    fields.costless(experts.dense_width)
+    dense_width = experts.dense_width if fields.has(experts.dense_width) else "intermediate_size"
+    dense = None if all(is_sparse) else _mlp(fields, layout, name=dense_width)
+    return choose(fields, is_sparse, sparse=sparse, dense=dense)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from simulator.specs.base import Note
 from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.deepseek import read_mla
+from simulator.specs.huggingface.experts import read_experts, sparse_after, sparse_steps
 from simulator.specs.huggingface.fields import Fields
+from simulator.specs.huggingface.windows import FULL
 from simulator.specs.model.architecture import FeedForward, GatedDeltaSpec, LayerSpec, LightningSpec, ModelSpec, MoeSpec
 
 LINEAR = "linear_attention"
@@ -19,10 +21,10 @@ def read_qwen_hybrid(fields: Fields) -> ModelSpec:
     attention = attention.model_copy(update={"output_gate": "elementwise"})
     delta = _gated_delta(fields)
     interval = fields.size("full_attention_interval", default=FULL_ATTENTION_INTERVAL)
-    types = fields.words("layer_types", length=depth, allowed=(LINEAR, usual.FULL)) or tuple(
-        usual.FULL if (index + 1) % interval == 0 else LINEAR for index in range(depth)
+    types = fields.words("layer_types", length=depth, allowed=(LINEAR, FULL)) or tuple(
+        FULL if (index + 1) % interval == 0 else LINEAR for index in range(depth)
     )
-    mixers = [attention if kind == usual.FULL else delta for kind in types]
+    mixers = [attention if kind == FULL else delta for kind in types]
     return usual.stack(fields, mixers, _qwen_feed_forwards(fields, depth=depth))
 
 
@@ -30,8 +32,8 @@ def _qwen_feed_forwards(fields: Fields, *, depth: int) -> tuple[tuple[FeedForwar
     if fields.has("num_experts"):
         shared = fields.size("shared_expert_intermediate_size", default=512)
         total = fields.either("num_experts", "num_local_experts")
-        sparse = usual.read_experts(fields, total=total, shared=shared).model_copy(update={"shared_expert_gate": True})
-        return usual.choose(fields, usual.sparse_steps(fields), sparse=sparse)
+        sparse = read_experts(fields, total=total, shared=shared).model_copy(update={"shared_expert_gate": True})
+        return usual.choose(fields, sparse_steps(fields), sparse=sparse)
     fields.expect("mlp_only_layers", value=[], why="without experts every layer is dense")
     return ((usual.read_mlp(fields),),) * depth
 
@@ -59,7 +61,7 @@ def read_kimi_linear(fields: Fields) -> ModelSpec:
     delta, is_linear = _kimi_delta(fields, depth=depth)
     experts, latent_norm = _kimi_experts(fields)
     dense = usual.read_mlp(fields)
-    blocks = usual.choose(fields, usual.sparse_after(fields, first_default=1), sparse=experts, dense=dense)
+    blocks = usual.choose(fields, sparse_after(fields, first_default=1), sparse=experts, dense=dense)
     notes = (Note("residuals_uncounted"),) if fields.optional_size("attn_res_block_size") else ()
     layers = tuple(
         LayerSpec(
@@ -74,7 +76,7 @@ def read_kimi_linear(fields: Fields) -> ModelSpec:
 
 def _kimi_delta(fields: Fields, *, depth: int) -> tuple[GatedDeltaSpec, tuple[bool, ...]]:
     """The delta layers and where they stand: linear_attn_config of checkpoints, layer_types of transformers 5."""
-    types = fields.words("layer_types", length=depth, allowed=(LINEAR, usual.FULL))
+    types = fields.words("layer_types", length=depth, allowed=(LINEAR, FULL))
     fields.costless("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
     if not fields.has("linear_attn_config"):
         if types is None:
@@ -114,9 +116,7 @@ def _kimi_spec(*, heads: int, width: int, kernel: int, full_rank: bool) -> Gated
 def _kimi_experts(fields: Fields) -> tuple[MoeSpec, int]:
     """The experts, and the parameters of the norm in their latent space."""
     total = fields.either("num_experts", "num_local_experts", "n_routed_experts")
-    experts = usual.read_experts(
-        fields, total=total, picked=fields.either("num_experts_per_token", "num_experts_per_tok")
-    )
+    experts = read_experts(fields, total=total, picked=fields.either("num_experts_per_token", "num_experts_per_tok"))
     shared = fields.count(fields.either("num_shared_experts", "n_shared_experts"))
     latent = fields.optional_size("routed_expert_hidden_size")
     normed = fields.flag("latent_moe_use_norm", default=False)
@@ -145,14 +145,12 @@ def read_minimax(fields: Fields) -> ModelSpec:
         fields.costless(f"{part}_alpha_factor", f"{part}_beta_factor")
     for part in ("full_attention", "linear_attention", "mlp"):
         fields.costless(f"layernorm_{part}_alpha", f"layernorm_{part}_beta")
-    types = fields.words("layer_types", length=depth, allowed=(LINEAR, usual.FULL))
+    types = fields.words("layer_types", length=depth, allowed=(LINEAR, FULL))
     kinds = fields.integers("attn_type_list")
     if types is None and (kinds is None or len(kinds) != depth or not set(kinds) <= {0, 1}):
         raise fields.refusal("attn_type_list", f"or layer_types must list {depth} layers: which ones attend is unknown")
-    is_full = tuple(kind == usual.FULL for kind in types) if types is not None else tuple(map(bool, kinds or ()))
-    experts = usual.read_experts(
-        fields, total="num_local_experts", picked_default=2, width=fields.size("intermediate_size")
-    )
+    is_full = tuple(kind == FULL for kind in types) if types is not None else tuple(map(bool, kinds or ()))
+    experts = read_experts(fields, total="num_local_experts", picked_default=2, width=fields.size("intermediate_size"))
     return usual.stack(fields, [attention if full else lightning for full in is_full], experts)
 
 
@@ -167,8 +165,8 @@ def read_bailing_hybrid(fields: Fields) -> ModelSpec:
     linear = _bailing_linear(fields, heads=mla.num_attention_heads)
     period = fields.size("layer_group_size")
     shared = fields.size("moe_shared_expert_intermediate_size") * fields.count("num_shared_experts")
-    sparse = usual.read_experts(fields, total="num_experts", shared=shared, correction_bias=True)
-    blocks = usual.choose(fields, usual.sparse_after(fields), sparse=sparse)
+    sparse = read_experts(fields, total="num_experts", shared=shared, correction_bias=True)
+    blocks = usual.choose(fields, sparse_after(fields), sparse=sparse)
     return usual.stack(fields, [linear if (index + 1) % period else mla for index in range(len(blocks))], blocks)
 
 

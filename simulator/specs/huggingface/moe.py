@@ -5,7 +5,9 @@ from __future__ import annotations
 from simulator.errors import shown
 from simulator.specs.base import Note
 from simulator.specs.huggingface import layers as usual
+from simulator.specs.huggingface.experts import DENSE, SPARSE, read_experts, sparse_after
 from simulator.specs.huggingface.fields import Fields
+from simulator.specs.huggingface.windows import FULL, SLIDING
 from simulator.specs.model.architecture import AttentionSpec, IndexerSpec, MlpSpec, ModelSpec, MoeSpec
 
 LLAMA4_NO_ROPE_INTERVAL = 4  # Llama4TextConfig
@@ -17,7 +19,7 @@ def read_llama4(fields: Fields) -> ModelSpec:
     attention = usual.read_attention(fields, kv_heads_default=8, head_dim_default=128, bias="attention_bias")
     chunk = fields.size("attention_chunk_size", default=8192)
     width = fields.size("intermediate_size")
-    sparse = usual.read_experts(fields, total="num_local_experts", picked_default=1, width=width, shared=width)
+    sparse = read_experts(fields, total="num_local_experts", picked_default=1, width=width, shared=width)
     dense = MlpSpec(intermediate_size=fields.size("intermediate_size_mlp", default=16384))
     mixers = [usual.with_window(attention, chunk if rotary else None) for rotary in _llama4_rotary(fields, depth=depth)]
     blocks = usual.choose(fields, _llama4_sparse(fields, depth=depth), sparse=sparse, dense=dense)
@@ -27,9 +29,9 @@ def read_llama4(fields: Fields) -> ModelSpec:
 def _llama4_rotary(fields: Fields, *, depth: int) -> tuple[bool, ...]:
     listed = fields.integers("no_rope_layers")
     interval = fields.size("no_rope_layer_interval", default=LLAMA4_NO_ROPE_INTERVAL)
-    types = fields.words("layer_types", length=depth, allowed=("chunked_attention", usual.FULL))
+    types = fields.words("layer_types", length=depth, allowed=("chunked_attention", FULL))
     if types is not None:
-        return tuple(kind != usual.FULL for kind in types)
+        return tuple(kind != FULL for kind in types)
     if not listed:
         return tuple((index + 1) % interval != 0 for index in range(depth))
     if len(listed) != depth:
@@ -59,7 +61,7 @@ def read_dbrx(fields: Fields) -> ModelSpec:
     experts.costless("uniform_expert_assignment")
     experts.expect("hidden_size", value=hidden_size, why="the experts work at d_model")
     width = experts.size("ffn_hidden_size", default=3584)
-    block = usual.read_experts(
+    block = read_experts(
         experts, total="moe_num_experts", picked="moe_top_k", total_default=4, picked_default=1, width=width
     )
     return usual.stack(fields, attention, block, norm="layer_no_bias")
@@ -71,22 +73,22 @@ def read_laguna(fields: Fields) -> ModelSpec:
     attention = usual.read_attention(fields, bias="attention_bias", qk_norm="head")
     attention = attention.model_copy(update={"output_gate": "headwise"})
     heads = fields.integers("num_attention_heads_per_layer", least=1) or (attention.num_attention_heads,) * depth
-    types = fields.words("layer_types", length=depth, allowed=(usual.SLIDING, usual.FULL))
+    types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL))
     if types is None or len(heads) != depth:
         missing = "layer_types" if types is None else "num_attention_heads_per_layer"
         raise fields.refusal(missing, f"must list {depth} entries, one per layer")
     window = fields.size("sliding_window")
-    sparse = usual.read_experts(
+    sparse = read_experts(
         fields,
         total="num_experts",
         width=fields.size("moe_intermediate_size"),
         shared=fields.size("shared_expert_intermediate_size"),
         correction_bias=True,
     )
-    blocks = usual.choose(fields, usual.sparse_after(fields, first_default=1), sparse=sparse)
+    blocks = usual.choose(fields, sparse_after(fields, first_default=1), sparse=sparse)
     mixers = [
         attention.model_copy(
-            update={"num_attention_heads": count, "sliding_window": window if kind == usual.SLIDING else None}
+            update={"num_attention_heads": count, "sliding_window": window if kind == SLIDING else None}
         )
         for count, kind in zip(heads, types, strict=True)
     ]
@@ -99,19 +101,19 @@ def read_mimo_v2(fields: Fields) -> ModelSpec:
     window = fields.size("sliding_window_size" if fields.has("sliding_window_size") else "sliding_window")
     full, swa = _mimo_attention(fields)
     slides = _mimo_sliding(fields, depth=fields.depth("num_hidden_layers"))
-    sparse = usual.read_experts(fields, total="n_routed_experts", shared_count="n_shared_experts", correction_bias=True)
-    blocks = usual.choose(fields, usual.sparse_after(fields, first_default=1), sparse=sparse)
+    sparse = read_experts(fields, total="n_routed_experts", shared_count="n_shared_experts", correction_bias=True)
+    blocks = usual.choose(fields, sparse_after(fields, first_default=1), sparse=sparse)
     return usual.stack(fields, [usual.with_window(swa, window) if slide else full for slide in slides], blocks)
 
 
 def _mimo_sliding(fields: Fields, *, depth: int) -> tuple[bool, ...]:
-    types = fields.words("layer_types", length=depth, allowed=(usual.SLIDING, usual.FULL))
+    types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL))
     pattern = fields.integers("hybrid_layer_pattern")
     if pattern is not None and len(pattern) == depth:
         return tuple(bool(entry) for entry in pattern)
     if types is None or pattern is not None:
         raise fields.refusal("hybrid_layer_pattern", f"must list {depth} entries: 0 full, 1 sliding")
-    return tuple(kind == usual.SLIDING for kind in types)
+    return tuple(kind == SLIDING for kind in types)
 
 
 def _mimo_attention(fields: Fields) -> tuple[AttentionSpec, AttentionSpec]:
@@ -147,9 +149,9 @@ def read_ernie_vl(fields: Fields) -> ModelSpec:
         shared_expert_intermediate_size=widths[0] * fields.count("moe_num_shared_experts", default=2),
         correction_bias=True,
     )
-    types = fields.words("mlp_layer_types", length=depth, allowed=(usual.DENSE, usual.SPARSE))
+    types = fields.words("mlp_layer_types", length=depth, allowed=(DENSE, SPARSE))
     first = _text_and_pictures(fields, "moe_layer_start_index", default=1)[0]
-    is_sparse = [kind == usual.SPARSE for kind in types] if types else [index >= first for index in range(depth)]
+    is_sparse = [kind == SPARSE for kind in types] if types else [index >= first for index in range(depth)]
     blocks = usual.choose(fields, is_sparse, sparse=sparse, dense=usual.read_mlp(fields, bias="use_bias"))
     model = usual.stack(
         fields, usual.read_attention(fields, kv_heads_default=4, bias="use_bias"), blocks, tie_default=True
@@ -178,7 +180,7 @@ def read_minimax_m2(fields: Fields) -> ModelSpec:
 def _minimax_experts(fields: Fields, *, shared: int) -> MoeSpec:
     width = fields.size(fields.either("intermediate_size", "moe_intermediate_size"))
     corrected = fields.flag("use_routing_bias", default=True)
-    return usual.read_experts(fields, total="num_local_experts", width=width, shared=shared, correction_bias=corrected)
+    return read_experts(fields, total="num_local_experts", width=width, shared=shared, correction_bias=corrected)
 
 
 def read_minimax_m3(fields: Fields) -> ModelSpec:
@@ -187,7 +189,7 @@ def read_minimax_m3(fields: Fields) -> ModelSpec:
     shared = fields.size("shared_intermediate_size", default=3072) * fields.count("n_shared_experts", default=1)
     sparse = _minimax_experts(fields, shared=shared)
     dense = MlpSpec(intermediate_size=fields.size("dense_intermediate_size", default=12288))
-    blocks = usual.choose(fields, usual.sparse_after(fields, first_default=0), sparse=sparse, dense=dense)
+    blocks = usual.choose(fields, sparse_after(fields, first_default=0), sparse=sparse, dense=dense)
     indexer, indexed = _minimax_indexer(fields, depth=fields.depth("num_hidden_layers"))
     mixers = [attention.model_copy(update={"indexer": indexer if picks else None}) for picks in indexed]
     notes = (Note("blocks_as_window"),)
@@ -221,15 +223,15 @@ def read_step3p7(fields: Fields) -> ModelSpec:
     window = fields.size("sliding_window")
     slides = attention.model_copy(update={"sliding_window": window, "num_attention_heads": sliding_heads})
     depth = fields.depth("num_hidden_layers")
-    types = fields.words("layer_types", length=depth, allowed=(usual.SLIDING, usual.FULL))
+    types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL))
     if types is None:
         raise fields.refusal("layer_types", "is missing: which layers slide is unknown")
     total = fields.either("n_routed_experts", "num_experts", "moe_num_experts", "num_local_experts")
-    sparse = usual.read_experts(fields, total=total, picked=fields.either("num_experts_per_tok", "moe_top_k"))
+    sparse = read_experts(fields, total=total, picked=fields.either("num_experts_per_tok", "moe_top_k"))
     shared = fields.size(fields.either("share_expert_dim", "share_expert_dims"), default=1280)
     shared *= fields.count("n_shared_experts", default=1)
     corrected = fields.flag("use_moe_router_bias", default=True)
     sparse = sparse.model_copy(update={"shared_expert_intermediate_size": shared, "correction_bias": corrected})
     dense = usual.read_mlp(fields, bias="mlp_bias")
-    blocks = usual.choose(fields, usual.sparse_after(fields, first_default=3), sparse=sparse, dense=dense)
-    return usual.stack(fields, [slides if kind == usual.SLIDING else attention for kind in types], blocks)
+    blocks = usual.choose(fields, sparse_after(fields, first_default=3), sparse=sparse, dense=dense)
+    return usual.stack(fields, [slides if kind == SLIDING else attention for kind in types], blocks)

@@ -6,7 +6,9 @@ import math
 
 from simulator.specs.base import Note
 from simulator.specs.huggingface import layers as usual
+from simulator.specs.huggingface.experts import read_experts
 from simulator.specs.huggingface.fields import Fields
+from simulator.specs.huggingface.windows import FULL
 from simulator.specs.model import architecture as arch
 
 CHANNELS_PER_RANK = 16  # time_step_rank "auto": MambaConfig and JambaConfig
@@ -100,7 +102,7 @@ def read_jamba(fields: Fields) -> arch.ModelSpec:
         inner_norms=fields.flag("mamba_inner_layernorms", default=True),
     )
     width = fields.size("intermediate_size")
-    sparse = usual.read_experts(fields, total="num_experts", total_default=16, picked_default=2, width=width)
+    sparse = read_experts(fields, total="num_experts", total_default=16, picked_default=2, width=width)
     dense = arch.MlpSpec(intermediate_size=width)
     has_experts = _periodic(fields, "expert_layer", depth=depth, period=2, offset=1)
     attends = _periodic(fields, "attn_layer", depth=depth, period=8, offset=4)
@@ -210,7 +212,7 @@ def _nemotron_layer(fields: Fields, kind: str, *, hidden_size: int) -> arch.Laye
         "shared_expert_intermediate_size": fields.size("moe_shared_expert_intermediate_size"),
         "latent_size": fields.optional_size("moe_latent_size"),
     }
-    block = usual.read_experts(fields, total="n_routed_experts").model_copy(update=changed)
+    block = read_experts(fields, total="n_routed_experts").model_copy(update=changed)
     return arch.LayerSpec(feed_forward=(block,), norms=1)
 
 
@@ -232,14 +234,14 @@ def read_lfm2(fields: Fields) -> arch.ModelSpec:
         conv_kernel=fields.size("conv_L_cache", default=3), use_bias=fields.flag("conv_bias", default=False)
     )
     attends = fields.integers("full_attn_idxs")
-    types = fields.words("layer_types", length=depth, allowed=("conv", usual.FULL))
+    types = fields.words("layer_types", length=depth, allowed=("conv", FULL))
     if types is None and attends is None:
         raise fields.refusal("layer_types", "is missing: which layers attend is unknown")
-    full = [index in (attends or ()) if types is None else types[index] == usual.FULL for index in range(depth)]
+    full = [index in (attends or ()) if types is None else types[index] == FULL for index in range(depth)]
     blocks: tuple[tuple[arch.FeedForward, ...], ...] = ((_lfm2_block(fields),),) * depth
     if fields.has("num_experts"):
         bias, first = fields.flag("use_expert_bias", default=True), fields.count("num_dense_layers")
-        sparse = usual.read_experts(fields, total="num_experts", correction_bias=bias)
+        sparse = read_experts(fields, total="num_experts", correction_bias=bias)
         blocks = usual.choose(
             fields, tuple(index >= first for index in range(depth)), sparse=sparse, dense=usual.read_mlp(fields)
         )
@@ -257,7 +259,7 @@ def _lfm2_block(fields: Fields) -> arch.MlpSpec:
 
 
 _SCANNING = ("mamba", "linear_attention")
-_HYBRID_LAYERS = (*_SCANNING, "attention", usual.FULL)
+_HYBRID_LAYERS = (*_SCANNING, "attention", FULL)
 """Layers of a Granite hybrid, in the words of its checkpoints and of transformers 5."""
 
 
@@ -275,7 +277,7 @@ def read_granite_hybrid(fields: Fields) -> arch.ModelSpec:
     shared = fields.size("shared_intermediate_size")
     block: arch.MlpSpec | arch.MoeSpec = arch.MlpSpec(intermediate_size=shared)
     if fields.count("num_local_experts"):
-        block = usual.read_experts(fields, total="num_local_experts", width=width, shared=shared)
+        block = read_experts(fields, total="num_local_experts", width=width, shared=shared)
     else:
         fields.expect("num_experts_per_tok", value=0, why="there is no expert to pick")
     return usual.stack(fields, [scan if kind in _SCANNING else attention for kind in types], block)

@@ -75,7 +75,7 @@ def read_with(place: str, fields: Fields) -> Any:
         for name, only in known.only.items():
             fields.expect(name, value=only.value, why=only.why)
         if known.layout is not None:
-            from simulator.specs.huggingface.layouts import read_layout
+            from simulator.specs.huggingface.layers import read_layout
 
             return read_layout(fields, known.layout, where=f"the layout {place}")
     module, _, function = place.rpartition(".")

@@ -1,4 +1,4 @@
-"""``simulator.specs.huggingface.layouts``: decoders before Llama, counted tensor by tensor."""
+"""``simulator.specs.huggingface.layers``: decoders before Llama, counted tensor by tensor."""
 
 from __future__ import annotations
 

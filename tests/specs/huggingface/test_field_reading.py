@@ -10,17 +10,9 @@ from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
 from simulator.specs.huggingface.fields import MAX_LAYERS, Fields
-from simulator.specs.huggingface.layers import (
-    FULL,
-    SLIDING,
-    distinct,
-    every_nth_full,
-    prediction_layers,
-    read_attention,
-    read_trunk,
-    windows_of_types,
-)
+from simulator.specs.huggingface.layers import distinct, prediction_layers, read_attention, read_trunk
 from simulator.specs.huggingface.registry import field_table
+from simulator.specs.huggingface.windows import FULL, SLIDING, every_nth_full, windows_of_types
 from simulator.specs.model.architecture import LayerSpec, MlpSpec
 from tests.for_every import for_every
 

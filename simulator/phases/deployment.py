@@ -238,7 +238,7 @@ def deploy(
         engine=settings,
         kernels=kernels,
         techniques=applied,
-        assumptions=(*_formats(plan, asked, taken), *applied.assumptions, *said),
+        assumptions=(*_formats(plan, asked, taken), *applied.assumptions, *said, *_joining(hardware, server)),
     )
     return _within_budget(with_speculation(replica, profiles=profiles), spec)
 
@@ -249,6 +249,15 @@ def _server_of_replica(
     """The server whose network a replica needs; None where one scale-up link joins all of it."""
     linked = parallelism.devices <= hardware.scale_up.domain_size
     return None if linked else default_server_for(hardware.name, profiles=profiles)
+
+
+def _joining(hardware: AcceleratorSpec, server: ServerSpec | None) -> tuple[Assumption, ...]:
+    """That server, and what its links join; nothing without one."""
+    if server is None:
+        return ()
+    joined = tuple((link.kind, link.domain_size) for link in (hardware.scale_up, server.peer_link) if link)
+    links = Note("server_links", {"joined": joined, "network": server.network})
+    return (Assumption(key="server", value=server.name, origin=ValueOrigin.RULE, detail=links),)
 
 
 def assumed_of_pools(prefill: Deployment, decode: Deployment) -> tuple[Assumption, ...]:

@@ -85,6 +85,23 @@ def test_pcie_makes_tensor_parallelism_slower() -> None:
     assert slow.run.ttft_s > 1.2 * fast.run.ttft_s
 
 
+@pytest.mark.parametrize(
+    ("hardware", "tp_size", "links"),
+    [
+        ("h100", 8, None),
+        ("h100", 16, "dgx-h100 (accelerators that a link joins: nvlink 8; more by infiniband-400g at 50 GB/s each)"),
+        ("a100-pcie-80gb", 4, "pcie-8x-a100-pcie-80gb (accelerators that a link joins: nvlink-bridge 2, pcie4-x16 8;"),
+    ],
+)
+def test_the_server_that_joins_accelerators_beyond_their_link_is_stated(
+    hardware: str, tp_size: int, links: str | None
+) -> None:
+    said = assumption_texts(answer(scenario(BATCH, hardware=hardware, tp_size=tp_size)).assumptions)
+    stated = [text for text in said if text.startswith("server = ")]
+    assert len(stated) == (links is not None)
+    assert links is None or stated[0].startswith(f"server = {links}")
+
+
 def test_ranks_share_the_batch_and_add_their_throughput() -> None:
     from simulator.reports.answer import result_object
 

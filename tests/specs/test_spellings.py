@@ -71,6 +71,7 @@ def test_a_method_as_the_weights_dtype_is_the_scheme() -> None:
     assert validate(PrecisionSpec, {"weights": "NVFP4"}, where="") == PrecisionSpec(scheme="NVFP4")
     three_bits = validate(PrecisionSpec, {"weights": "int3", "scheme": "gptq-3bit"}, where="")
     assert three_bits == PrecisionSpec(scheme="gptq-3bit")
+    assert validate(PrecisionSpec, {"weights": "q8_0"}, where="") == PrecisionSpec(scheme="q8_0")
 
 
 @pytest.mark.parametrize(("given", "link"), [("NVLink4", "nvlink"), ("NVLink 4.0", "nvlink"), ("nvswitch", "nvlink"),

@@ -42,11 +42,6 @@ DTYPES = _by_spelling(
 E5M2 = ("e5m2", "fp8-e5m2", "float8-e5m2")
 """The format of gradients: caches are kept in it, in the bytes of E4M3, but no serving engine multiplies it."""
 
-METHODS = (
-    "nvfp4", "mxfp4", "fp8-block", "mxfp8", "nf4", "awq", "gptq", "w4a16", "w8a16", "w8a8", "w4a8", "int3", "int2",
-)  # fmt: skip
-"""Methods that are often given as the dtype of the weights. Weights of 2 or 3 bits have no dtype but a scheme's."""
-
 BLOCK_DTYPES: Mapping[str, str] = {"nvfp4": "fp4", "mxfp4": "fp4", "fp8-block": "fp8", "mxfp8": "fp8"}
 """Formats with a scale per block, which stand wherever a dtype does: the dtype of their numbers."""
 
@@ -81,6 +76,12 @@ SCHEMES = _by_spelling(
 
 GGUF_MIXES = ("q2-k", "q3-k-m", "q4-0", "q4-k-m", "q5-k-m", "q6-k", "q8-0", "mxfp4-moe")
 """llama.cpp's mixes of blocks, as schemes."""
+
+METHODS = frozenset(
+    {"mxfp4", "mxfp8", "gptq", "w4a8", *GGUF_MIXES, *SCHEMES, *SCHEMES.values()}
+    - {"fp8", "fp4", "int8", "int4", *DTYPES}
+)
+"""Words that are no dtype, given as that of the weights. Weights of 2 or 3 bits have none but a scheme's."""
 
 
 def dtype_word(text: str) -> str | None:

@@ -296,6 +296,12 @@ def test_usage_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["--device", "cpu", "--out", str(tmp_path / "no" / "m.csv")]) == 5
     assert main(["--device", "cpu", "--out", out, "--budget-s", "1", "--only", "nothing"]) == 2
     assert main(["--device", "cpu", "--out", out, "--budget-s", "1", "--every", "0"]) == 2
+    assert main(["--device", "gpu0", "--out", out]) == 2
+    with pytest.raises(SystemExit):
+        main(["--device", "cpu"])
+    assert "required: --out" in capsys.readouterr().err
+    assert main(["--device", "cpu", "--list"]) == 0
+    assert "gemm bf16" in capsys.readouterr().out
     if not torch.cuda.is_available():
         assert main(["--device", "cuda", "--out", out]) == 2
         assert "--device cpu" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
         "on the disk as soon as it was measured: a run that is stopped leaves a table that can be used.",
     )
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N or cpu (default: cuda)")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.csv", help="the table to write")
+    parser.add_argument("--out", type=Path, metavar="FILE.csv", help="the table to write; needed without --list")
     parser.add_argument("--budget-s", type=float, default=480.0, help="seconds for all groups (default: 480)")
     parser.add_argument("--points", type=int, default=1, help="of each group at least, budget or not (default: 1)")
     parser.add_argument("--threads", type=int, default=1, help="of a CPU (default: 1, steady on a shared machine)")
@@ -49,7 +50,10 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
         help="measure in a process of its own, started again where a kernel breaks the device (default: on CUDA)",
     )
     parser.add_argument("--watched", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args(words)
+    arguments = parser.parse_args(words)
+    if arguments.out is None and not arguments.list:
+        parser.error("the following arguments are required: --out")
+    return arguments
 
 
 def _raise_interrupt(number: int, frame: object) -> None:
@@ -107,6 +111,9 @@ def main(words: Sequence[str] | None = None) -> int:
     if arguments.every < 1:
         say(f"--every {arguments.every}: must be at least 1")
         return USAGE
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", arguments.device):
+        say(f"--device {arguments.device}: not allowed; allowed: cuda, cuda:N, cpu")
+        return USAGE
     is_cuda = arguments.device.startswith("cuda")
     if is_cuda and not torch.cuda.is_available():
         say("--device cuda: this torch sees no CUDA device; --device cpu measures this machine's CPU")
@@ -114,7 +121,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if not is_cuda:
         torch.set_num_threads(max(1, arguments.threads))
     try:
-        if not arguments.append:
+        if not (arguments.append or arguments.list):
             check_target(arguments.out, force=arguments.force)
         bench = bench_of(arguments.device)
         groups = chosen_groups(bench, seed=arguments.seed, only=arguments.only, without=arguments.skip)

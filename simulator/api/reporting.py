@@ -110,16 +110,18 @@ def reported_plan(spec: PlanSpec, *, out: str, force: bool, flag: str) -> Report
 
 def reported_models(spec: PlanSpec, models: Sequence[str], *, out: str, force: bool, flag: str) -> ModelPlansAnswer:
     """`plan_models` after a report of each model's fleet was written, in a folder of its name, and of all together."""
-    from simulator.reports.formats.files import Rendered, write_files, write_reports
+    from simulator.reports.formats.files import MODELS_NAME, Rendered, drop_models, write_files, write_reports
     from simulator.reports.formats.markdown import sections_markdown
     from simulator.reports.words.fields import plan_command
 
     answer = plan_models(models, spec)
-    for item, found in answer.found.planned:
-        folder = str(Path(out) / plain_word(item.name).replace("/", "-"))
+    names = [plain_word(item.name).replace("/", "-") for item, _ in answer.found.planned]
+    for name, (_, found) in zip(names, answer.found.planned, strict=True):
+        folder = str(Path(out) / name)
         write_reports(found, folder=folder, command=plan_command(found.spec), force=force, flag=flag)
+    drop_models(out, kept=names)
     text = sections_markdown(answer.sections(), currency=answer.currency)
-    write_files((Rendered(name="models.md", data=text.encode()),), folder=out, flag=flag, instead_of=())
+    write_files((Rendered(name=MODELS_NAME, data=text.encode()),), folder=out, flag=flag, instead_of=())
     return answer
 
 

@@ -44,8 +44,10 @@ from simulator.reports.content.document import (
 from simulator.reports.formats.csv_focus import COLUMNS, SCENARIOS, cost_files, file_name, scenario_name
 from simulator.reports.formats.files import (
     ALL_FORMATS,
+    MODELS_NAME,
     ReportFormat,
     check_targets,
+    drop_models,
     file_names,
     parse_formats,
     render,
@@ -421,3 +423,18 @@ def test_a_report_is_written_without_a_price_of_renting(owned: bool) -> None:
         assert all(file.data for file in render(report, studies, form))
     said = render(report, studies, ReportFormat.MD)[0].data.decode()
     assert ("its cost is left out" in said) is not owned
+
+
+def test_a_newer_answer_leaves_no_report_of_a_model_that_it_does_not_ask_about(tmp_path: Path) -> None:
+    for name in ("old", "kept", "mine"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "report.md").write_text(name, "utf-8")
+    drop_models(str(tmp_path))
+    assert (tmp_path / "old" / "report.md").exists(), "no answer of several models lies there"
+    (tmp_path / MODELS_NAME).write_text("", "utf-8")
+    (tmp_path / "mine" / "notes.txt").write_text("", "utf-8")
+    drop_models(str(tmp_path), kept=("kept",))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "mine", MODELS_NAME]
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
+    drop_models(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -77,6 +77,7 @@ _NAMES = {
     ReportFormat.JSON: "report.json",
 }
 _SUMMARY = "summary.pdf"
+MODELS_NAME = "models.md"
 REFUSAL_NAMES = ("refusal.html", "refusal.pdf", "refusal.md", "refusal.json")
 _SEVERAL = {ReportFormat.PDF: (_NAMES[ReportFormat.PDF], _SUMMARY), ReportFormat.CSV: tuple(map(file_name, SCENARIOS))}
 
@@ -191,6 +192,19 @@ def write_files(files: tuple[Rendered, ...], *, folder: str, flag: str, instead_
     return paths
 
 
+def drop_models(folder: str, *, kept: Sequence[str] = ()) -> None:
+    """Remove what an older answer wrote of models that are not asked about any more; files of other names stay."""
+    if not (Path(folder) / MODELS_NAME).exists():
+        return
+    old = [path for path in Path(folder).iterdir() if path.is_dir() and path.name not in kept]
+    stale = [path / name for path in old for name in (*file_names(ALL_FORMATS), *REFUSAL_NAMES)]
+    for path in stale if kept else (*stale, Path(folder) / MODELS_NAME):
+        path.unlink(missing_ok=True)
+    for path in old:
+        with suppress(OSError):
+            path.rmdir()
+
+
 def write_reports(
     plan: CapacityPlan,
     *,
@@ -214,7 +228,9 @@ def write_reports(
     studies = gather(plan, command=command, ownership=ownership, created=created)
     report = build_report(studies)
     files = tuple(file for form in formats for file in render(report, studies, form))
-    return write_files(files, folder=folder, flag=flag, instead_of=(*file_names(formats), *REFUSAL_NAMES))
+    written = write_files(files, folder=folder, flag=flag, instead_of=(*file_names(formats), *REFUSAL_NAMES))
+    drop_models(folder)
+    return written
 
 
 _DEFAULT_CURRENCY = "USD"

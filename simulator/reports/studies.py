@@ -188,14 +188,17 @@ def _of_part(block: Block, place: int) -> Block:
     return block
 
 
-def named_parts(plan: CapacityPlan) -> tuple[tuple[str, CapacityPlan], ...]:
-    """What serves; of several fleets side by side each with its name, ``32 x l40s TP1 fp8, 134 requests/s``."""
+def named_parts(plan: CapacityPlan, *, brief: bool = False) -> tuple[tuple[str, CapacityPlan], ...]:
+    """What serves; of several fleets side by side each with its name, ``32 x l40s TP1 fp8, 134 requests/s``, or
+    ``brief``, ``32 l40s``."""
     stock = plan.study(StockPlan)
     if stock is None:
         return (("", plan),)
     rates = [rate_text(share.rate_per_s, "requests") for share in stock.shares]
     names = (
-        f"{count_text(share.devices)} x {share.hardware} {share.label}, {rate}"
+        f"{count_text(share.devices)} {share.hardware}"
+        if brief
+        else f"{count_text(share.devices)} x {share.hardware} {share.label}, {rate}"
         for share, rate in zip(stock.shares, rates, strict=True)
     )
     return tuple(zip(names, plan.parts, strict=True))

@@ -12,10 +12,11 @@ import yaml
 
 from simulator.api.planning import plan_text
 from simulator.planner.plan import plan_capacity
+from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.planner.verification import confidence
 from simulator.planner.verification.confidence import confidence_in, evidence_of
-from simulator.reports.content.document import Paragraph, Report, Section, Table
-from simulator.reports.decide.decision import cheapest_elsewhere, lead_text
+from simulator.reports.content.document import Bullets, Paragraph, Report, Section, Table
+from simulator.reports.decide.decision import cheapest_elsewhere, decision_content, lead_text
 from simulator.reports.decide.risks import confidence_text, evidence_content, unsourced_table
 from simulator.reports.decide.summary import summary_report
 from simulator.reports.formats.markdown import report_markdown
@@ -247,3 +248,25 @@ def test_the_summary_is_one_section_of_plain_sentences() -> None:
     said = " ".join(block.text for block in section.blocks if isinstance(block, Paragraph))
     assert lead_text(studied()) in said
     assert "--" not in said, "a board reads no flags"
+
+
+@pytest.mark.slow
+def test_what_is_decided_with_stock_is_of_what_serves() -> None:
+    """Objectives and confidence were those of a new fleet; names with a set-up took three lines of the next page."""
+    studies = made(rps=300.0, model="llama-3.1-8b", hardware="h200", stock=("l40s=16",), verify=False)
+    plan, stock = studies.plan, studies.plan.study(StockPlan)
+    assert stock is not None
+    assert len(stock.shares) == 2
+    blocks = decision_content(studies)
+    margins = next(block for block in blocks if isinstance(block, Table) and block.key == "margins")
+    slow = [
+        max(values) for values in zip(*(share.seen.objectives_s for share in stock.shares if share.seen), strict=True)
+    ]
+    assert [row.cells[2].value for row in margins.rows] == slow
+    assert slow != list(plan.best.degraded.objectives_s)
+    decided = next(block for block in blocks if isinstance(block, Table) and block.key == "decisions")
+    names = tuple(f"{share.devices} {share.hardware}" for share in stock.shares)
+    assert str(decided.rows[-1].cells[2].value).startswith(names)
+    risks = next(block for block in blocks if isinstance(block, Bullets)).items
+    assert any(item.endswith(f"({name}).") for item in risks for name in names)
+    assert not any("requests/s" in item for item in risks)

@@ -17,6 +17,7 @@ from simulator.reports.content import quantities as say
 from simulator.reports.decide.risks import confidence_text, top_risks
 from simulator.reports.sections.answer import device_word, rival_text, sentence
 from simulator.reports.sections.cost import buying_text
+from simulator.reports.sections.stock import existing, slowest, stock_shapes
 from simulator.reports.studies import Studies, named_parts
 from simulator.reports.words.derivation import TERMS, bought_text, offers_text, terms_text
 from simulator.reports.words.fields import note_text
@@ -190,7 +191,8 @@ def _next_order(studies: Studies, growth: Growth) -> doc.Fact:
     if not growth.steps:
         return doc.fact("order_by", "next order by", doc.text("no step in sight", origin=origin), at)
     step = growth.steps[0]
-    whose = next((f" of {name}" for name, part in named_parts(studies.plan) if name and growth in part.studies), "")
+    parts = named_parts(studies.plan, brief=True)
+    whose = next((f" of {name}" for name, part in parts if name and growth in part.studies), "")
     when = doc.text("with this fleet" if step.late else step.order_by, origin=origin)
     return doc.fact(
         "order_by", "next order by", when, f"{step.devices_after} accelerators{whose} from {step.date} {at}"
@@ -301,9 +303,16 @@ def rent_or_buy_text(studies: Studies) -> str:
     return " ".join((buying_text(studies.cost), *bought))
 
 
+def _sure(studies: Studies) -> tuple[str, str]:
+    """How surely it keeps its promise; of fleets side by side the one that is known least."""
+    of_each = [(confidence_in(part), name) for name, part in named_parts(studies.plan, brief=True)]
+    sure, name = max(of_each, key=lambda item: (item[0].letter, -item[0].chance))
+    said = f"{name}: {confidence_text(sure)}" if len(of_each) > 1 else confidence_text(sure)
+    return f"{sure.letter}, of A to D: {say.chance_word(sure.chance).lower()}", said
+
+
 def _decisions(studies: Studies) -> doc.Table:
     fleet = studies.plan.best
-    sure = confidence_in(studies.plan)
     engine = fleet.replica.deployment.engine
     stock = studies.plan.study(StockPlan)
     pools = (
@@ -311,7 +320,7 @@ def _decisions(studies: Studies) -> doc.Table:
         + f"{pool.replica.devices} {pool.hardware} ({pool.label})"
         for pool in fleet.pools
     )
-    shape = ", ".join(pools) if stock is None else _shapes(stock)
+    shape = ", ".join(pools) if stock is None else stock_shapes(stock)
     buys = ("buy" if studies.cost.buys else "rent") if studies.cost.priced else "not decided"
     said = (
         ("Buy or rent", buys, rent_or_buy_text(studies)),
@@ -320,7 +329,7 @@ def _decisions(studies: Studies) -> doc.Table:
         ("Precision", *_precision(studies)),
         ("Alternative", *_alternative(studies)),
         ("Availability", *_availability(studies)),
-        ("Confidence", f"{sure.letter}, of A to D: {say.chance_word(sure.chance).lower()}", confidence_text(sure)),
+        ("Confidence", *_sure(studies)),
     )
     return doc.table(
         "decisions",
@@ -330,55 +339,35 @@ def _decisions(studies: Studies) -> doc.Table:
     )
 
 
-def _objective(studies: Studies, place: int) -> doc.Row:
-    item, value = studies.plan.objectives[place], studies.plan.best.degraded.objectives_s[place]
-    low, high = studies.latencies.objectives_s[place]
-    return doc.row(
-        item.name,
-        doc.seconds(item.bound_s),
-        doc.seconds(value, origin=doc.known_as(studies.plan.best.provenance)),
-        doc.seconds(low),
-        doc.seconds(high),
-        doc.fraction(item.margin(value)),
-    )
-
-
 def _margins(studies: Studies) -> tuple[doc.Block, ...]:
-    """Every objective at the planned peak with the spares down, and what is left to its bound."""
-    if not studies.plan.objectives:
+    """Every objective at the planned peak with the spares down, and what is left to its bound; where something exists
+    those of the slowest fleet of what serves."""
+    plan, stock = studies.plan, studies.plan.study(StockPlan)
+    if not plan.objectives:
         return (doc.Paragraph(text="No latency objective was asked for."),)
-    found, note = studies.plan.verification, "Margin: what the forecast leaves of the bound."
+    found, note = plan.verification, "Margin: what the forecast leaves of the bound."
+    if stock is None:
+        seen = list(zip(plan.best.degraded.objectives_s, studies.latencies.objectives_s, strict=True))
+        known = plan.best.provenance
+    else:
+        of_all = slowest(plan, stock)
+        seen, known = [of_all[item.name] for item in plan.objectives], stock.provenance
+        checks = [share.simulated for share in stock.shares]
+        found = None if None in checks else next((item for item in checks if item and not item.holds), checks[0])
     if found is not None:
         note += f" The event simulation {'confirms' if found.holds else 'does not confirm'} them."
     heads = "Objective: | At most | Forecast | 80 % from | to | Margin"
-    rows = [_objective(studies, place) for place in range(len(studies.plan.objectives))]
+    rows = [
+        doc.row(
+            item.name,
+            doc.seconds(item.bound_s),
+            doc.seconds(value, origin=doc.known_as(known)),
+            *map(doc.seconds, ends),
+            doc.fraction(item.margin(value)),
+        )
+        for item, (value, ends) in zip(plan.objectives, seen, strict=True)
+    ]
     return (doc.table("margins", "Objectives at the planned peak, spares down", heads, rows, note=note),)
-
-
-def _shapes(stock: StockPlan) -> str:
-    """``7 + 1 x h100-sxm-80gb TP2, 30 + 1 x h200-sxm-141gb TP1``: replicas and spares of what serves side by side."""
-    return ", ".join(
-        f"{share.replicas:,} + {share.spares:,} x {share.hardware} {share.label}" for share in stock.shares
-    )
-
-
-def existing(studies: Studies) -> tuple[doc.Block, ...]:
-    """The fleet with what exists already, and that everything else is about one without it."""
-    stock = studies.plan.study(StockPlan)
-    if stock is None:
-        return ()
-    said = (
-        "What is decided, failures, growth and what moves the fleet are of these. Everything else is about the "
-        f"alternative: {studies.plan.best.devices:,} new accelerators of one kind, as if nothing existed. The section "
-        "on options has the fleet with the existing ones, and the money of both."
-    )
-    facts = (
-        doc.fact("stock_devices", "with what exists", doc.count(stock.devices), _shapes(stock)),
-        doc.fact("stock_bought", "of them to obtain", doc.count(stock.bought), "the rest is in stock"),
-        doc.fact("stock_cost_per_hour", "an hour", doc.money(stock.cost_per_hour), "existing ones count as paid for"),
-        doc.fact("stock_power_kw", "expected power", doc.kilo(stock.typical_w, "kW")),
-    )
-    return doc.Facts(facts=facts), doc.Paragraph(text=said, tone=doc.Tone.WARNING)
 
 
 def decision_content(studies: Studies) -> tuple[doc.Block, ...]:

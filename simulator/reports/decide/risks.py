@@ -70,7 +70,7 @@ def top_risks(studies: Studies) -> tuple[str, ...]:
     price = _price_risk(studies)
     if price:
         found.append(price)
-    parts = [(f" ({name})" if name else "", part) for name, part in named_parts(plan)]
+    parts = [(f" ({name})" if name else "", part) for name, part in named_parts(plan, brief=True)]
     for name, part in parts:
         found += [f"{said}{name}." for said in (*_short_of_demand(part), *_lost_server(part))]
     for name, part in parts:

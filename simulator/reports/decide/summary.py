@@ -6,10 +6,11 @@ from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.planner.verification.confidence import confidence_in
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import demand_text, money_text, percent_text, rate_text, served_unit
-from simulator.reports.decide.decision import cheapest_elsewhere, existing, lead_text, rent_or_buy_text
+from simulator.reports.decide.decision import cheapest_elsewhere, lead_text, rent_or_buy_text
 from simulator.reports.decide.risks import top_risks
 from simulator.reports.sections.cost import ways_table
 from simulator.reports.sections.growth import rent_text
+from simulator.reports.sections.stock import existing
 from simulator.reports.studies import Studies
 from simulator.units import bound_text
 

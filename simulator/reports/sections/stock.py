@@ -9,7 +9,22 @@ from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.planner.studies.stock_money import rent_of, stock_money
 from simulator.reports.charts.chart import Gauge
 from simulator.reports.content import quantities as say
-from simulator.reports.content.document import Cell, Table, count, kilo, kilowatts, money, number, seconds, table
+from simulator.reports.content.document import (
+    Block,
+    Cell,
+    Facts,
+    Paragraph,
+    Table,
+    Tone,
+    count,
+    fact,
+    kilo,
+    kilowatts,
+    money,
+    number,
+    seconds,
+    table,
+)
 from simulator.reports.sections.answer import device_word, latency_quantity
 from simulator.reports.studies import Studies
 from simulator.reports.words.fields import note_texts
@@ -33,21 +48,21 @@ def stock_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
     ]
     title = f"With what exists: {stock.devices} accelerators, {stock.bought} of them to obtain"
     counted, taken = "Devices | Existing | To obtain", f"{plan.best.cost.currency}/h | kW"
-    heads = f"Fleet: | Replicas: | {counted} | Requests/s | {' | '.join(_slowest(plan, stock))} | {taken}"
+    heads = f"Fleet: | Replicas: | {counted} | Requests/s | {' | '.join(slowest(plan, stock))} | {taken}"
     return (table("stock", title, heads, rows, note=_note(stock)),)
 
 
-def _slowest(plan: CapacityPlan, stock: StockPlan) -> dict[str, tuple[float, tuple[float, float]]]:
+def slowest(plan: CapacityPlan, stock: StockPlan) -> dict[str, tuple[float, tuple[float, float]]]:
     """Each latency of the fleet that is slowest, and the ends of the intervals that are slowest [s], by name."""
     seen = [share.seen for share in stock.shares if share.seen is not None]
     values = [watched(item, plan.objectives) for item in seen]
     ranges = [watched(item.ranges, plan.objectives) for item in seen]
 
-    def slowest(name: str) -> tuple[float, tuple[float, float]]:
+    def of(name: str) -> tuple[float, tuple[float, float]]:
         lows, highs = zip(*(item[name] for item in ranges), strict=True)
         return max(item[name] for item in values), (max(lows), max(highs))
 
-    return {name: slowest(name) for name in values[0]}
+    return {name: of(name) for name in values[0]}
 
 
 def stock_figures(plan: CapacityPlan, stock: StockPlan) -> tuple[say.Quantity, ...]:
@@ -57,14 +72,14 @@ def stock_figures(plan: CapacityPlan, stock: StockPlan) -> tuple[say.Quantity, .
         say.quantity("devices", f"{word} in use", float(stock.devices), say.count_text),
         say.quantity("bought", "To obtain", float(stock.bought), say.count_text),
         say.quantity("per_month", "Rent per month", rent, partial(say.money_text, currency=plan.best.cost.currency)),
-        *(latency_quantity(name, *found) for name, found in _slowest(plan, stock).items()),
+        *(latency_quantity(name, *found) for name, found in slowest(plan, stock).items()),
         say.quantity("power_typical_w", "Power", stock.typical_w, say.watts_text),
     )
 
 
 def stock_gauges(plan: CapacityPlan, stock: StockPlan) -> dict[str, Gauge]:
     """The slowest latencies against the objectives, by their fields."""
-    found = _slowest(plan, stock)
+    found = slowest(plan, stock)
     return {
         f"{item.key}_s": Gauge(bound_s=item.bound_s, value_s=value_s, ends_s=ends_s, chance=chance)
         for item, chance in zip(plan.objectives, stock.chances, strict=True)
@@ -94,6 +109,32 @@ def _note(stock: StockPlan) -> str:
         said += f" {say.chance_text(min(stock.chances))} likely to hold the objectives with the spares down."
     said += " Failures, growth and what moves it are of each of these fleets; everything else is about a new one alone."
     return said + (f" Left over: {'; '.join(note_texts(stock.unused))}." if stock.unused else "")
+
+
+def stock_shapes(stock: StockPlan) -> str:
+    """``7 + 1 x h100-sxm-80gb TP2, 30 + 1 x h200-sxm-141gb TP1``: replicas and spares of what serves side by side."""
+    return ", ".join(
+        f"{share.replicas:,} + {share.spares:,} x {share.hardware} {share.label}" for share in stock.shares
+    )
+
+
+def existing(studies: Studies) -> tuple[Block, ...]:
+    """The fleet with what exists already, and that everything else is about one without it."""
+    stock = studies.plan.study(StockPlan)
+    if stock is None:
+        return ()
+    said = (
+        "What is decided, failures, growth and what moves the fleet are of these. Everything else is about the "
+        f"alternative: {studies.plan.best.devices:,} new accelerators of one kind, as if nothing existed. The section "
+        "on options has the fleet with the existing ones, and the money of both."
+    )
+    facts = (
+        fact("stock_devices", "with what exists", count(stock.devices), "in use, spares included"),
+        fact("stock_bought", "of them to obtain", count(stock.bought), "the rest is in stock"),
+        fact("stock_cost_per_hour", "an hour", money(stock.cost_per_hour), "existing ones count as paid for"),
+        fact("stock_power_kw", "expected power", kilo(stock.typical_w, "kW")),
+    )
+    return Facts(facts=facts), Paragraph(text=said, tone=Tone.WARNING)
 
 
 def stock_money_blocks(studies: Studies) -> tuple[Table, ...]:

@@ -153,7 +153,7 @@ def _answer(plan: CapacityPlan) -> Section:
     if checked:
         blocks.append(Paragraph(text=checked))
     if plan.rival is not None:
-        blocks.append(Paragraph(text=answer.rival_text(plan.rival, plan.best)))
+        blocks.append(Paragraph(text=answer.rival_text(plan.rival, plan)))
     bought = None if plan.price_ranking is None else plan.price_ranking.bought
     if bought is not None:
         blocks.append(Paragraph(text=bought_text(bought, currency=plan.best.cost.currency)))

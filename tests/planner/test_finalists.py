@@ -19,9 +19,10 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.fleet import complete
 from simulator.planner.plan import plan_capacity
 from simulator.planner.verification.fleet_check import MOST_ADDED, TOLD_APART, sized_again, smallest_that_holds, surer
-from simulator.planner.verification.records import Verdict, Verification
+from simulator.planner.verification.records import FleetVerification, Verdict, Verification
 from simulator.planner.verification.simulation import bar_chance, chance_below, refused
 from simulator.planner.verification.traces import MOST_SHARES, TraceCheck, surest_simulation
+from simulator.reports.sections.answer import rival_text
 from simulator.reports.sections.performance import finalists_outcome
 from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.plan_inputs import plan_input, warning_texts
@@ -36,6 +37,16 @@ from tests.for_every import for_every
 def nothing() -> Verification:
     plan = plan_capacity(PlanSpec(rps=5, model="llama-3.1-8b", hardware=("h100",), tp=(1,)))
     return refused("", steady=plan.best.degraded)
+
+
+def test_the_next_fleet_says_that_it_was_not_simulated(nothing: Verification) -> None:
+    """24 B300 stood beside a fleet that was simulated, and 32 once they were as well."""
+    asked = PlanSpec(rps=5, model="llama-3.1-8b", hardware=("h100", "h200"), tp=(1,), verify=False)
+    plan = plan_capacity(asked)
+    assert plan.rival is not None
+    assert "not simulated" not in rival_text(plan.rival, plan)
+    checked = replace(plan, verification=FleetVerification(at_peak=nothing, degraded=nothing))
+    assert f"{plan.rival.label}, not simulated)" in rival_text(plan.rival, checked)
 
 
 @given(planned=st.integers(1, 60), needed=st.integers(1, 200), fewer=st.booleans())

@@ -163,7 +163,7 @@ class TestAnswer:
         best, rival = plan().best, plan().rival
         assert rival is not None
         for more, words in ((0.0001, "as much"), (0.2, "20 % more. It would be the choice if")):
-            said = rival_text(replace(rival, doubt=best.doubt, cost_change=more, break_even_change=more), best)
+            said = rival_text(replace(rival, doubt=best.doubt, cost_change=more, break_even_change=more), plan())
             assert words in said
             assert f": {rival.devices} {rival.hardware}" in said  # TPUs are no GPUs
 

@@ -42,7 +42,7 @@ def plan_verdict(plan: CapacityPlan) -> PlanVerdict:
     return PlanVerdict(
         drawn=drawn_fleet(plan.basis.question, plan.basis.shown[0]),
         confidence=confidence_in(plan),
-        rival="" if plan.rival is None else rival_text(plan.rival, plan.best),
+        rival="" if plan.rival is None else rival_text(plan.rival, plan),
     )
 
 

@@ -122,12 +122,15 @@ def replicas_text(fleet: Fleet) -> str:
     return ", ".join(f"{pool.replicas:,}{pool.role[:1].upper()} + {pool.spares:,}" for pool in fleet.pools)
 
 
-def rival_text(rival: Rival, best: Fleet) -> str:
-    """What stands beside the chosen fleet, and what would make it the choice."""
-    currency = best.cost.currency
+def rival_text(rival: Rival, plan: CapacityPlan) -> str:
+    """What stands beside the chosen fleet, whether it was simulated as well, and what would make it the choice."""
+    best, currency = plan.best, plan.best.cost.currency
+    tried = () if plan.finalists is None else plan.finalists.members
+    simulated = any((item.hardware, item.label) == (rival.hardware, rival.label) for item in tried)
+    unsure = ", not simulated" if plan.verification is not None and not simulated else ""
     share, dearer = say.percent_text(abs(rival.cost_change)), rival.cost_change >= 0
     price = say.price_text(rival.cost_per_hour, currency)
-    fleet = f"{rival.devices:,} {rival.hardware} ({rival.label}) at {price}/h"
+    fleet = f"{rival.devices:,} {rival.hardware} ({rival.label}{unsure}) at {price}/h"
     first, once = f"Next: {fleet}, {share} more.", ""
     if share == say.percent_text(0.0) and rival.doubt == best.doubt:
         return f"Next: {fleet}, as much: at other prices it would be the choice."

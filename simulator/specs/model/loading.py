@@ -147,6 +147,8 @@ def named_model(text: str, *, profiles: str | Path | None = None) -> ModelSpec:
         return quantized
     known = [*list_models(profiles=profiles), *_index()]
     close = did_you_mean(plain_word(text), known, otherwise="no built-in name is close.")
+    if any(word in text.lower() for word in ("whisper", "audio")):
+        close = "of models that hear, Qwen2.5-Omni and Qwen3-Omni are priced, Whisper's cross attention is not."
     raise ProfileError(
         f"unknown model {text!r}: not a profile name, not a known Hugging Face id, not a file or folder",
         field="model",

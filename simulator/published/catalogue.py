@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
 from simulator.errors import Option, RoofcastError, did_you_mean
-from simulator.published import speculation, structure, techniques, worked_examples
+from simulator.published import chinchilla, structure, techniques, worked_examples
 from simulator.published.figures import ComparedFigure, PublishedFigure, rows_of
-from simulator.published.speculation import published_rows as speculation_rows
 from simulator.published.techniques import published_techniques, speedups
+from simulator.published.worked_examples import run_figures, run_rows
 from simulator.reports.charts.chart import Annotation, Axis, Chart, marks
 from simulator.reports.content.document import Cell, fraction, number, ordered
 from simulator.reports.content.quantities import signed_percent_text
@@ -39,7 +40,13 @@ def worst_names(errors: Sequence[tuple[str, float]]) -> tuple[str, ...]:
     return tuple(name for name, error in ordered if abs(error) > NEEDS_REASON)
 
 
-PARTS = (*(part.figures for part in (worked_examples, structure, techniques, speculation)), worked_examples.run_figures)
+SPECULATION = "speculation.jsonl"
+PARTS = (
+    *(part.figures for part in (worked_examples, structure, techniques)),
+    partial(run_figures, SPECULATION),
+    chinchilla.figures,
+    run_figures,
+)
 
 
 def published_figures() -> list[PublishedFigure]:
@@ -154,9 +161,10 @@ def printed_speedups(scenario: ScenarioSpec) -> tuple[str, ...]:
         where += f" with kernels of {kernels}" if kernels else ""
         topic = "activation-quantization" if found[0][0].phase == "prefill" else "weight-quantization"
         lines.append(f"{scheme}: {_between([gain for _, gain in found])} ({where}); roofcast explain {topic}")
-    if guesses is not None and (rows := [row for row in speculation_rows() if row.method == guesses.method]):
-        where = f"Vicuna-7B on {_of(row.hardware for row in rows)} under eager PyTorch, one sequence"
-        gains = [row.speedup for row in rows]
+    every = run_rows(SPECULATION) if guesses is not None else []
+    if guesses is not None and (rows := [row for row in every if _guessed_by(row) == guesses.method]):
+        where = f"Vicuna-7B on {_of(row['scenario']['hardware'] for row in rows)} under eager PyTorch, one sequence"
+        gains = [row["published"] for row in rows]
         lines.append(f"{guesses.method}: {_between(gains)} ({where}); roofcast explain speculation")
     if spec.sparsity is not None and spec.sparsity.pattern == "2:4":
         products = published_techniques().products
@@ -164,6 +172,10 @@ def printed_speedups(scenario: ScenarioSpec) -> tuple[str, ...]:
         where = f"single products of 2,048 tokens on {_of(row.hardware for row in products)}"
         lines.append(f"2:4: {_between(gains)} ({where}); roofcast explain pruning")
     return tuple(lines)
+
+
+def _guessed_by(row: Mapping[str, Any]) -> object:
+    return row["over"]["techniques"]["speculation"]["method"]
 
 
 def _between(gains: Sequence[float]) -> str:

@@ -135,7 +135,7 @@ def by_library(name: str) -> AskedBy:
     return AskedBy(commands=(f'python -c "{code}"',))
 
 
-def by_scenario(scenario: Mapping[str, Any], *, field: str) -> AskedBy:
-    """A scenario of the contract."""
-    line = shlex.quote(json.dumps(dict(scenario)))
-    return AskedBy(commands=(f"echo {line} | roofcast simulate -",), field=field)
+def by_scenario(*scenarios: Mapping[str, Any], field: str) -> AskedBy:
+    """A scenario of the contract, or the ratio of two."""
+    lines = (shlex.quote(json.dumps(dict(scenario))) for scenario in scenarios)
+    return AskedBy(commands=tuple(f"echo {line} | roofcast simulate -" for line in lines), field=field)

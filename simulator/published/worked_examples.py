@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import reduce
+from operator import truediv
 from typing import Any
 
 from simulator.engine.runs.answers import answer
@@ -109,32 +111,34 @@ DRIFT = 0.05
 """By how much a known miss may grow before it has to be looked at."""
 
 
-def run_rows() -> list[dict[str, Any]]:
-    """The rows of runs.jsonl."""
-    return [json.loads(line) for line in (FOLDER / "runs.jsonl").read_text(encoding="utf-8").splitlines()]
+def run_rows(file: str = "runs.jsonl") -> list[dict[str, Any]]:
+    """The rows of a table of scenarios; one with a scenario ``over`` which its own stands is of their ratio."""
+    return [json.loads(line) for line in (FOLDER / file).read_text(encoding="utf-8").splitlines()]
 
 
-def run_figures() -> list[PublishedFigure]:
+def run_figures(file: str = "runs.jsonl") -> list[PublishedFigure]:
     """Rows that come out within their tolerance, and known misses."""
-    return [_run_figure(row) for row in run_rows()]
+    return [_run_figure(row) for row in run_rows(file)]
 
 
 def _run_figure(row: dict[str, Any]) -> PublishedFigure:
     metric: str = row["metric"]
+    scenarios = [row[name] for name in ("scenario", "over") if name in row]
 
     def predict() -> float:
-        scenario = validate(ScenarioSpec, row["scenario"], where=row["name"])
-        return float(result_object(answer(scenario))[metric])
+        specs = (validate(ScenarioSpec, scenario, where=row["name"]) for scenario in scenarios)
+        return reduce(truediv, (float(result_object(answer(spec))[metric]) for spec in specs))
 
     return PublishedFigure(
         name=row["name"],
         topic=row.get("topic", TOPIC),
         published=row["published"],
-        unit="tokens/s" if metric.endswith("_per_s") else "s",
+        unit=row.get("unit") or ("tokens/s" if metric.endswith("_per_s") else "s"),
         tolerance=row["tolerance"] if "tolerance" in row else abs(row["reached_error"]) + DRIFT,
         source=f"{row['citation']} ({row['version'][:12]})",
-        statement=f"printed as {row['printed']}",
+        statement=row.get("statement") or f"printed as {row['printed']}",
         reason=row.get("reason", ""),
+        is_fitted=row.get("is_fitted", False),
         predict=predict,
-        asked_by=by_scenario(row["scenario"], field=metric),
+        asked_by=by_scenario(*scenarios, field=metric),
     )

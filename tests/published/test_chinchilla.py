@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.published.chinchilla import DRAFT_S, TARGET_S, TASKS, K, Task, predicted_speedup, step_s
-from simulator.published.speculation import CHINCHILLA_TOLERANCE
+from simulator.published.chinchilla import DRAFT_S, TARGET_S, TASKS, TOLERANCE, K, Task, predicted_speedup, step_s
 
 
 @pytest.mark.parametrize("task", TASKS, ids=[task.name for task in TASKS])
 def test_published_speedups_follow_from_accepted_tokens(task: Task) -> None:
     assert 1 < task.tokens < K + 1
     # 10, 12.4 and 12.2 %; 8, 11 and 11 by a GPU's fits, before the v6e's table was read.
-    assert predicted_speedup(task) == pytest.approx(task.speedup, rel=task.missed_by or CHINCHILLA_TOLERANCE)
+    assert predicted_speedup(task) == pytest.approx(task.speedup, rel=task.missed_by or TOLERANCE)
 
 
 def test_the_table_agrees_with_itself() -> None:

@@ -15,22 +15,68 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
 
-from simulator.published.speculation import (
-    FITTED_ON,
-    HARDWARE,
-    NAMES,
-    SpeedupRow,
-    decoding,
-    predicted_speedup,
-    replica,
-    speculating,
-)
+from simulator.engine.uniform.loops import static_batch
+from simulator.engine.uniform.steps import PhaseEstimate
+from simulator.phases.deployment import Deployment
+from simulator.published.figures import deployed
+from simulator.records import dataclass
 from simulator.specs.model.fitted import Bookkeeping, speculation_table
+from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.question.techniques import SpeculationMethod, SpeculationSpec, TechniquesSpec
 from simulator.units import MILLI
 from validation.commands import exit_code_of
 from validation.end_to_end.measured.runs import read_rows
 
 FILE = "specbench_vicuna7b.csv"
+MODEL = "lmsys/vicuna-7b-v1.3"
+FITTED_ON = "a100-sxm-80gb"
+"""The host times of a round around its forward passes are those of this accelerator's rows."""
+HARDWARE = {"A100 80GB": "a100-sxm-80gb", "RTX 3090 24GB": "rtx-3090"}
+NAMES: dict[str, SpeculationMethod] = {
+    "EAGLE": "eagle",
+    "EAGLE2": "eagle2",
+    "SpS": "draft",
+    "Hydra": "hydra",
+    "PLD": "lookup",
+    "Medusa": "medusa",
+    "REST": "rest",
+    "Lookahead": "lookahead",
+}
+# Spec-Bench gives no lengths: its prompts are of one to several hundred tokens. Speedups hardly depend on them.
+ISL_TOKENS, OSL_TOKENS = 400, 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedupRow:
+    """One method on one accelerator: mean tokens per verify step and the overall speedup."""
+
+    hardware: str
+    method: SpeculationMethod
+    tokens: float
+    speedup: float
+
+
+def replica(hardware: str, speculation: SpeculationSpec | None) -> Deployment:
+    """What Spec-Bench ran: Vicuna-7B in fp16 under eager PyTorch."""
+    plain = PrecisionSpec(weights=Dtype.FP16, activations=Dtype.FP16)
+    return deployed(MODEL, hardware, precision=plain, techniques=TechniquesSpec(speculation=speculation))
+
+
+def decoding(deployment: Deployment) -> PhaseEstimate:
+    """The decode phase of one of its requests."""
+    run = static_batch(deployment, batch_size=1, isl_tokens=ISL_TOKENS, osl_tokens=OSL_TOKENS, limit_tokens=None)
+    assert run.decode is not None
+    return run.decode
+
+
+def speculating(row: SpeedupRow) -> Deployment:
+    """The replica of a row with its method and accepted tokens."""
+    return replica(row.hardware, SpeculationSpec(method=row.method, accepted_tokens=row.tokens))
+
+
+def predicted_speedup(row: SpeedupRow) -> float:
+    """Time per token without speculation over the time with it."""
+    return decoding(replica(row.hardware, None)).total_s / decoding(speculating(row)).total_s
 
 
 def load_rows(data: Path) -> tuple[SpeedupRow, ...]:

@@ -15,6 +15,7 @@ from string import Template
 from typing import Any
 
 from simulator.planner.handoff import LaunchSettings
+from simulator.reports.words.fields import filled_template
 from simulator.specs.base import read_yaml
 from simulator.specs.engine.launch import LaunchItem, RouterSpec
 
@@ -35,9 +36,9 @@ def script(name: str, values: Mapping[str, str]) -> str:
     return filled(templates("scripts")[name], values)
 
 
-def note(name: str, values: Mapping[str, str] | None = None) -> str:
-    """A text of ``notes.yaml`` with its values filled in."""
-    return filled(templates("notes")[name], values or {})
+def note(name: str, values: Mapping[str, object] | None = None) -> str:
+    """A text of ``notes.yaml`` with its values filled in, as those of the notes on answers are."""
+    return filled_template(templates("notes")[name], values or {})
 
 
 _SHELL = {"rank": '"$RANK"', "head": '"$HEAD"', "host": '"$(hostname -i)"'}

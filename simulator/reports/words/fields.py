@@ -287,6 +287,11 @@ _MADE: Mapping[str, Callable[..., str]] = MappingProxyType(
 )
 
 
+def filled_template(text: str, values: Mapping[str, object]) -> str:
+    """A template with its values, or what attributes of theirs it names: ``{item.launch.title}``."""
+    return _Template().vformat(text, (), values)
+
+
 @cache
 def _templates() -> Mapping[str, str]:
     return read_yaml(Path(__file__).with_name("notes.yaml"))
@@ -295,7 +300,7 @@ def _templates() -> Mapping[str, str]:
 def sentence(item: Note) -> str:
     """The sentence of a note whose values decide how it is made, or that of ``notes.yaml`` with them filled in."""
     made = _MADE.get(item.key)
-    return made(**item.values) if made else _Template().vformat(_templates()[item.key], (), item.values)
+    return made(**item.values) if made else filled_template(_templates()[item.key], item.values)
 
 
 def note_text(item: Note | str) -> str:

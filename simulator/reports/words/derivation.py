@@ -10,11 +10,12 @@ from simulator.phases.memory import MemoryPlan
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.serving.capacity import Limit, Resource
 from simulator.reports.content.quantities import counted_text, money_text, price_text, seconds_text, served_unit
-from simulator.reports.words.fields import flag_of, note_text, rejection_text
+from simulator.reports.words.fields import flag_of, note_text, rejection_text, sentence
+from simulator.specs.base import Note
 from simulator.specs.money.prices import OfferKind
 from simulator.specs.question.plan import NONE
 from simulator.specs.question.plan_values import ObjectiveSpec, watched
-from simulator.units import GIGA, KILO, MILLI, bound_text, percent_text, plain_text
+from simulator.units import KILO, bound_text, percent_text
 
 if TYPE_CHECKING:
     from simulator.planner.capacity_plan import CapacityPlan
@@ -203,34 +204,21 @@ def detail_text(limit: Limit) -> str:
     return "; ".join(f"{role}: {_own_detail(own)}" for role, own in limit.of_pools) or _own_detail(limit)
 
 
-def memory_text(memory: MemoryPlan) -> str:
-    """``memory per device: 72.0 GB budget = 16.1 weights + ...``."""
-    return (
-        f"memory per device: {memory.budget_bytes / GIGA:.1f} GB budget = {memory.weights_bytes / GIGA:.1f} weights + "
-        f"{memory.activation_bytes / GIGA:.1f} activations + {memory.reserve_bytes / GIGA:.1f} reserve + "
-        f"{memory.kv_capacity_bytes / GIGA:.1f} for the KV cache"
-    )
+def _memory_text(memory: MemoryPlan) -> str:
+    return sentence(Note("derived_memory", {"memory": memory}))
 
 
 def _pool_lines(plan: CapacityPlan, transfer: Transfer) -> list[str]:
     from simulator.engine.pools import HAND_OVER_S
 
     rate, first = plan.demand.planned_rate_per_s, plan.best.pools[0]
-    sized = [
-        f"{pool.role} pool: {rate:.4g} / {pool.replica.capacity_per_s:.4g} requests/s a replica "
-        f"({percent_text(pool.replica.utilization)} of saturation) rounded up = {pool.replicas}, "
-        f"plus {pool.spares} spare"
-        for pool in plan.best.pools
-    ]
+    sized = [sentence(Note("derived_pool", {"pool": pool, "rate": rate})) for pool in plan.best.pools]
     return [
-        f"{first.role} pool, {memory_text(first.replica.memory)}",
+        f"{first.role} pool, {_memory_text(first.replica.memory)}",
         f"{sized[0]}; limit: {detail_text(first.limit)}",
         *sized[1:],
-        "TTFT under load is that of prefill replicas that take turns at the requests (round robin); their number holds "
-        "the objectives for requests at random moments as well, as that of aggregated replicas does",
-        f"KV cache of a mean prompt: {transfer.prompt_s / MILLI:.3g} ms over {transfer.link}, which is busy for "
-        f"{percent_text(transfer.busy_fraction)} of the time of a prefill replica; the first token comes with it, "
-        f"after {HAND_OVER_S / MILLI:.3g} ms of hand-over between engines",
+        sentence(Note("derived_turns", {})),
+        sentence(Note("derived_transfer", {"transfer": transfer, "hand_over_s": HAND_OVER_S})),
     ]
 
 
@@ -264,77 +252,44 @@ def serving_lines(plan: CapacityPlan) -> list[str]:
 def _demand_lines(plan: CapacityPlan) -> list[str]:
     demand = plan.demand
     several = f" x {demand.answers_per_request} answers" if demand.answers_per_request > 1 else ""
-    return [
-        f"demand: {plain_text(demand.requests_per_s)} requests/s{several} x {demand.computed_fraction:.3g} not "
-        f"answered from cache x {demand.peak_to_mean:.3g} peak over mean x {demand.headroom_factor:.3g} headroom = "
-        f"{plain_text(demand.planned_rate_per_s)} {served_unit(demand)} to carry"
-    ]
+    return [sentence(Note("derived_demand", {"demand": demand, "several": several, "unit": served_unit(demand)}))]
 
 
 def _memory_lines(fleet: Fleet) -> list[str]:
-    memory, replica = fleet.replica.memory, fleet.replica
+    replica = fleet.replica
     pool = f"{fleet.pools[-1].role} pool, ".removeprefix(" pool, ")
     ranks = replica.deployment.parallelism.dp_size
     each = f" in each of {ranks} attention ranks" if ranks > 1 else ""
-    first = replica.slot_limit.value.replace("_", " ")
     return [
-        f"{pool}{memory_text(memory)}",
-        f"KV cache: {memory.kv_bytes_per_token / KILO:.1f} kB a token and device, {memory.kv_capacity_tokens:,} "
-        f"tokens{each}; {replica.slots} sequences of a replica at once ({first} is met first)",
+        f"{pool}{_memory_text(replica.memory)}",
+        sentence(Note("derived_cache", {"memory": replica.memory, "replica": replica, "each": each})),
     ]
 
 
 def _capacity_lines(plan: CapacityPlan, fleet: Fleet) -> list[str]:
-    replica, idle, loaded = fleet.replica, fleet.replica.unloaded, fleet.replica.at_capacity
+    loaded = fleet.replica.at_capacity
     prompts = f"prompts take {percent_text(loaded.prompt_share)} of the time" if len(fleet.pools) == 1 else "no prompts"
-    full = percent_text(loaded.kv_utilization)
-    unit = served_unit(plan.demand)
-    saturation, planned = (plain_text(rate, digits=3) for rate in (replica.saturation_per_s, replica.capacity_per_s))
-    return [
-        f"idle replica: TTFT {idle.ttft_mean_s / MILLI:.0f} ms, TPOT {idle.tpot_mean_s / MILLI:.1f} ms on average",
-        f"saturated: {saturation} {unit}, {replica.saturated_sequences:.0f} sequences decoding",
-        f"planned: {planned} {unit} per replica, {percent_text(replica.utilization)} of "
-        f"saturation; {loaded.mean_sequences:.0f} sequences, KV cache {full} full, {prompts}",
-        f"limit: {resource_text(fleet.limit)}: {detail_text(fleet.limit)}",
-    ]
+    values = {"replica": fleet.replica, "loaded": loaded, "unit": served_unit(plan.demand), "prompts": prompts}
+    derived = (Note("derived_idle", values), Note("derived_saturated", values), Note("derived_planned", values))
+    return [*map(sentence, derived), f"limit: {resource_text(fleet.limit)}: {detail_text(fleet.limit)}"]
 
 
 def _fleet_lines(plan: CapacityPlan, fleet: Fleet) -> list[str]:
-    replica, rate = fleet.replica, plan.demand.planned_rate_per_s
-    lines = []
-    if len(fleet.pools) == 1:
-        lines.append(
-            f"replicas: {plain_text(rate)} / {plain_text(replica.capacity_per_s)} rounded up = {fleet.replicas:,}, "
-            f"plus {fleet.spares} spare"
-        )
+    values = {"fleet": fleet, "rate": plan.demand.planned_rate_per_s, "power_of": note_text(fleet.power_of)}
+    lines = [sentence(Note("derived_replicas", values))] if len(fleet.pools) == 1 else []
     if fleet.server is not None and fleet.servers is not None:
-        lines.append(
-            f"servers: {fleet.servers} x {fleet.server.name} of {fleet.server.accelerators_per_server} = "
-            f"{fleet.devices} devices, {fleet.idle_devices} of them idle; {fleet.typical_w / KILO:,.1f} kW typical, "
-            f"{fleet.maximum_w / KILO:,.1f} kW at most ({note_text(fleet.power_of)})"
-        )
+        lines.append(sentence(Note("derived_servers", values)))
     for name, at in (("all replicas up", fleet.at_peak), ("spares down", fleet.degraded)):
-        lines.append(
-            f"at the peak, {name}: {_latencies_text(watched(at, plan.objectives, free='ttft tpot e2e'))} at "
-            f"{percent_text(at.load)} of saturation"
-        )
-    lines.append(
-        f"80 % interval of the step times: {fleet.devices_low} to {fleet.devices_high} devices ({fleet.provenance})"
-    )
-    return lines
+        latencies = _latencies_text(watched(at, plan.objectives, free="ttft tpot e2e"))
+        lines.append(sentence(Note("derived_peak", {"name": name, "latencies": latencies, "at": at})))
+    return [*lines, sentence(Note("derived_interval", values))]
 
 
 def _cost_lines(fleet: Fleet) -> list[str]:
     cost = fleet.cost
     if cost.per_hour is None or cost.per_device_hour is None or cost.per_million_output_tokens is None:
         return [f"cost: no price is known for {fleet.hardware}"]
-    return [
-        f"cost: {fleet.devices} devices x {cost.per_device_hour:.4g} {cost.currency}/h ({offers_text(cost)}) = "
-        f"{cost.per_hour:,.2f} {cost.currency}/h; per million tokens at the mean rate "
-        f"{cost.per_million_input_tokens:.3g} input and {cost.per_million_output_tokens:.3g} output (split by time), "
-        f"{cost.per_million_output_tokens_all_in:.3g} with all of it on the output; "
-        f"{cost.per_million_requests:.3g} per million requests"
-    ]
+    return [sentence(Note("derived_cost", {"fleet": fleet, "cost": cost, "offers": offers_text(cost)}))]
 
 
 def nearest_rejections(plan: CapacityPlan) -> tuple[Rejection, ...]:

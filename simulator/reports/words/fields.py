@@ -263,7 +263,7 @@ _FORMATS: Mapping[str, Callable[[Any, str], str]] = MappingProxyType(
         "figures": lambda pairs, before: (
             before + ", ".join(f"{name} {value:g}" for name, value in pairs) if pairs else ""
         ),
-        "plain": lambda value, _: plain_text(value),
+        "plain": lambda value, digits: plain_text(value, digits=int(digits or 4)),
         "amount": lambda value, _: f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.3g}",
         "one_or": lambda count, _: "one" if count == 1 else str(count),
         "shown": lambda value, _: shown(value),

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from importlib import import_module
-from operator import attrgetter
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from simulator.specs.base import read_yaml
@@ -21,24 +20,6 @@ def _written() -> Mapping[str, Mapping[str, str]]:
     return read_yaml(FILE)
 
 
-_PLACES: Mapping[str, str] = {
-    **{"chat": "traffic.workload_presets:CHAT.word", "chat_isl": "traffic.workload_presets:CHAT.isl_tokens"},
-    **{"chat_osl": "traffic.workload_presets:CHAT.osl_tokens", "engine": "specs.engine.engine:DEFAULT_ENGINE"},
-    **{"hardware": "specs.question.plan_values:HARDWARE", "planned_model": "specs.question.plan_values:PLANNED_MODEL"},
-    **{"image_pixels": "operators.vision:DEFAULT_IMAGE_PIXELS", "mixer_tokens": "api.models:DEFAULT_LENGTHS"},
-    "step_tokens": "specs.question.plan_values:STEP_CONTEXT_TOKENS",
-    "served_duration": "specs.question.plan_values:SERVED_DURATION_S",
-    "objectives": "planner.demand:DEFAULT_OBJECTIVES",
-    "utilization": "planner.search.question:DEFAULT_UTILIZATION",
-    "spares": "planner.fleet.records:DEFAULT_SPARES",
-    "draws": "planner.studies.uncertainty:DEFAULT_DRAWS",
-    "mttr_hours": "planner.fleet.availability:DEFAULT_MTTR_HOURS",
-    "autoscaler_lag": "planner.studies.resilience:AUTOSCALER_LAG_S",
-    "horizon": "specs.question.plan_values:DEFAULT_HORIZON_MONTHS",
-    "lead_time": "planner.studies.growth:DEFAULT_LEAD_TIME_DAYS",
-    "demand_sigma": "planner.studies.uncertainty:DEFAULT_DEMAND_SIGMA",
-}
-"""Values of the library by their names in ``words.yaml``: module and constant."""
 _SHOWN: Mapping[str, Callable[[Any], str]] = {
     "mixer_tokens": lambda lengths: ", ".join(map(str, lengths)),
     "objectives": lambda found: ", ".join(f"{item.name} <= {bound_text(item.bound_s)}" for item in found),
@@ -51,8 +32,7 @@ class _Values(dict[str, str]):
     """Each in words, its module imported where the help of a command shows it."""
 
     def __missing__(self, name: str) -> str:
-        module, _, constant = _PLACES[name].partition(":")
-        return _SHOWN.get(name, str)(attrgetter(constant)(import_module(f"simulator.{module}")))
+        return _SHOWN.get(name, str)(resolve_name(f"simulator.{_written()['values'][name]}"))
 
 
 def _said(*commands: str) -> dict[str, str]:

@@ -31,46 +31,59 @@ COLUMNS = (
     *("PricingCategory", "PricingQuantity", "PricingUnit", "ListUnitPrice"),
     *("RegionId", "ResourceId", "SubAccountId", "Tags"),
 )
+ELECTRICITY = "Electricity"
 _PRICING = {"spot": "Dynamic", "reserved_1y": "Committed", "reserved_3y": "Committed"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Charge:
-    """One row before it is spelled out: ``billed`` is cash, ``effective`` the month's share of it."""
-
-    scenario: str
-    hardware: str
-    category: str
-    description: str
-    service: str
-    provider: str
-    pricing: str
-    billed: float
-    effective: float
-    quantity: float
-    unit: str
-    unit_price: float
+Charge = tuple[tuple[str, ...], tuple[str, ...]]
+"""A row but for its periods: the columns before them and those behind."""
 
 
-def _rented(item: Renting, *, hardware: str, devices: int) -> _Charge:
-    monthly = item.annual / MONTHS_PER_YEAR
-    return _Charge(
-        scenario=scenario_name(item.kind),
+def _charge(
+    studies: Studies,
+    scenario: str,
+    *,
+    hardware: str,
+    description: str,
+    service: str,
+    billed: float,
+    effective: float | None = None,
+    category: str = "Usage",
+    provider: str = "own",
+    pricing: str = "Standard",
+    priced: tuple[float, str, float] | None = None,
+) -> Charge:
+    """``billed`` is cash, ``effective`` the month's share of it where that is another amount.
+
+    priced : quantity, its unit and the price of one; electricity by the kWh, anything else by the month where None
+    """
+    per_kwh, paid = studies.prices.power_per_kwh, _amount(billed)
+    if service == ELECTRICITY:
+        priced = (billed / per_kwh if per_kwh else 0.0, "kWh", per_kwh)
+    quantity, unit, unit_price = priced or (1.0, "Months", billed)
+    model = studies.plan.best.replica.deployment.model.name
+    tags = {"model": model, "hardware": hardware, "plan": studies.input_hash[:12]}
+    said = (category, description, "AI and Machine Learning", service, provider, pricing)
+    whose = ("", f"{hardware}-fleet", scenario, json.dumps(tags, sort_keys=True))
+    costs = (paid, paid if effective is None else _amount(effective), paid, paid, studies.currency)
+    return costs, (*said, _amount(quantity), unit, _amount(unit_price), *whose)
+
+
+def _rented(studies: Studies, item: Renting, *, hardware: str, devices: int) -> Charge:
+    return _charge(
+        studies,
+        scenario_name(item.kind),
         hardware=hardware,
-        category="Usage",
         description=f"{devices} accelerators, all hours",
         service="Accelerator hours",
         provider=item.provider,
         pricing=_PRICING.get(item.kind, "Standard"),
-        billed=monthly,
-        effective=monthly,
-        quantity=devices * HOURS_PER_MONTH,
-        unit="Device-Hours",
-        unit_price=item.per_device_hour,
+        billed=item.annual / MONTHS_PER_YEAR,
+        priced=(devices * HOURS_PER_MONTH, "Device-Hours", item.per_device_hour),
     )
 
 
-def _owning(studies: Studies, item: _Obtained, *, month: int) -> Iterator[_Charge]:
+def _owning(studies: Studies, item: _Obtained, *, month: int) -> Iterator[Charge]:
     """Capital is billed in the first month and takes effect over its life; operation month by month."""
     owning = item.cost.owning
     if owning is None:
@@ -84,76 +97,47 @@ def _owning(studies: Studies, item: _Obtained, *, month: int) -> Iterator[_Charg
             yield _owned(studies, item, "Purchase", line, billed=billed, effective=effective)
     for line in owning.opex:
         if line.amount:
-            monthly = line.amount / MONTHS_PER_YEAR
-            yield _owned(studies, item, "Usage", line, billed=monthly, effective=monthly)
+            yield _owned(studies, item, "Usage", line, billed=line.amount / MONTHS_PER_YEAR)
 
 
 def _owned(
-    studies: Studies, item: _Obtained, category: str, line: CostLine, *, billed: float, effective: float
-) -> _Charge:
-    owning, name, per_kwh = item.cost.owning, line.name, studies.prices.power_per_kwh
-    electricity = name == "electricity"
-    return _Charge(
-        scenario=OWNED,
+    studies: Studies, item: _Obtained, category: str, line: CostLine, *, billed: float, effective: float | None = None
+) -> Charge:
+    owning, name = item.cost.owning, line.name
+    return _charge(
+        studies,
+        OWNED,
         hardware=item.hardware,
         category=category,
         description=f"{name}: {note_text(line.basis)}",
         service=name.capitalize(),
         provider=owning.offer.provider if owning is not None and name == "servers" else "own",
-        pricing="Standard",
         billed=billed,
         effective=effective,
-        quantity=_kwh(billed, per_kwh) if electricity else 1.0,
-        unit="kWh" if electricity else "Months",
-        unit_price=per_kwh if electricity else billed,
     )
 
 
-def _kwh(paid: float, per_kwh: float) -> float:
-    return paid / per_kwh if per_kwh else 0.0
-
-
-def _existing(studies: Studies, scenario: str) -> tuple[_Charge, ...]:
+def _existing(studies: Studies, scenario: str) -> tuple[Charge, ...]:
     """The electricity of accelerators that exist; nothing where none do."""
-    stock, per_kwh = studies.plan.study(StockPlan), studies.prices.power_per_kwh
+    stock = studies.plan.study(StockPlan)
     if stock is None or stock.bought == stock.devices:
         return ()
     mean_load = studies.plan.demand.mean_load
     found = stock_money(stock, mean_load=mean_load, prices=studies.prices, ownership=studies.ownership)
     monthly = found.existing_electricity_per_year / MONTHS_PER_YEAR
-    kinds = " + ".join(share.hardware for share in stock.shares if share.from_stock)
-    return (
-        _Charge(
-            scenario=scenario,
-            hardware=kinds,
-            category="Usage",
-            description=f"electricity of {stock.devices - stock.bought} existing accelerators",
-            service="Electricity",
-            provider="own",
-            pricing="Standard",
-            billed=monthly,
-            effective=monthly,
-            quantity=_kwh(monthly, per_kwh),
-            unit="kWh",
-            unit_price=per_kwh,
-        ),
+    charge = _charge(
+        studies,
+        scenario,
+        hardware=" + ".join(share.hardware for share in stock.shares if share.from_stock),
+        description=f"electricity of {stock.devices - stock.bought} existing accelerators",
+        service=ELECTRICITY,
+        billed=monthly,
     )
+    return (charge,)
 
 
 def _amount(value: float) -> str:
     return f"{value:.10g}" if abs(value) < KILO else f"{value:.6f}"
-
-
-def _row(charge: _Charge, studies: Studies, *, start: date, end: date) -> tuple[str, ...]:
-    model = studies.plan.best.replica.deployment.model.name
-    tags = {"model": model, "hardware": charge.hardware, "plan": studies.input_hash[:12]}
-    period = (f"{start.isoformat()}T00:00:00Z", f"{end.isoformat()}T00:00:00Z")
-    paid = _amount(charge.billed)
-    said = (charge.category, charge.description, "AI and Machine Learning", charge.service, charge.provider)
-    priced = (charge.pricing, _amount(charge.quantity), charge.unit, _amount(charge.unit_price))
-    whose = ("", f"{charge.hardware}-fleet", charge.scenario, json.dumps(tags, sort_keys=True))
-    costs = (paid, _amount(charge.effective), paid, paid, studies.currency)
-    return (*costs, *period, *period, *said, *priced, *whose)
 
 
 def scenario_name(kind: RentKind) -> str:
@@ -171,7 +155,7 @@ def file_name(scenario: str) -> str:
     return f"costs-{scenario}.csv"
 
 
-def _year(studies: Studies, in_use: date, months: Sequence[tuple[_Charge, ...]]) -> str:
+def _year(in_use: date, months: Sequence[tuple[Charge, ...]]) -> str:
     """The charges of whole months, from the first day of one on which the fleet is in use."""
     first = in_use if in_use.day == 1 else month_later(in_use.replace(day=1), 1)
     stream = StringIO()
@@ -179,8 +163,8 @@ def _year(studies: Studies, in_use: date, months: Sequence[tuple[_Charge, ...]])
     writer.writerow(COLUMNS)
     for month, charges in enumerate(months):
         start, end = month_later(first, month), month_later(first, month + 1)
-        for charge in charges:
-            writer.writerow(_row(charge, studies, start=start, end=end))
+        period = (f"{start.isoformat()}T00:00:00Z", f"{end.isoformat()}T00:00:00Z")
+        writer.writerows((*costs, *period, *period, *rest) for costs, rest in charges)
     return stream.getvalue()
 
 
@@ -210,14 +194,14 @@ def cost_files(studies: Studies) -> dict[str, str]:
         rents = [(item, rent) for item in items for rent in item.cost.renting if rent.kind == kind]
         if rents and len(rents) == len(items):
             name = scenario_name(kind)
-            paid = (_rented(rent, hardware=item.hardware, devices=item.cost.devices) for item, rent in rents)
+            paid = (_rented(studies, rent, hardware=item.hardware, devices=item.cost.devices) for item, rent in rents)
             charges = (*paid, *_existing(studies, name))
-            found[file_name(name)] = _year(studies, studies.start, [charges] * MONTHS_PER_YEAR)
+            found[file_name(name)] = _year(studies.start, [charges] * MONTHS_PER_YEAR)
     if all(item.cost.owning is not None for item in items):
         existing, arrival = _existing(studies, OWNED), studies.arrival if items else studies.start
         owned = [
             (*(charge for item in items for charge in _owning(studies, item, month=month)), *existing)
             for month in range(MONTHS_PER_YEAR)
         ]
-        found[file_name(OWNED)] = _year(studies, arrival, owned)
+        found[file_name(OWNED)] = _year(arrival, owned)
     return found

@@ -7,14 +7,19 @@ from pathlib import Path
 from typing import Unpack
 
 from simulator.api.questions import ServedFields, served_spec
-from simulator.errors import FileError, RoofcastError, ignored_option, missing_field
+from simulator.errors import FileError, RoofcastError, did_you_mean, ignored_option, missing_field
 from simulator.fitting.engine_overheads import EngineCalibration, calibrate_engine
 from simulator.fitting.kernel_calibration import KernelCalibration, calibrate_kernels
 from simulator.fitting.replay import replay_results
-from simulator.reports.answers import validation
+from simulator.kernels.transfer import calibrated_relative
 from simulator.reports.answers.calibration import EngineCalibrationAnswer, KernelCalibrationAnswer, ReplayAnswer
 from simulator.reports.answers.demand import DemandAnswer
 from simulator.reports.answers.validation import ScorecardAnswer
+from simulator.reports.words.fields import note_text
+from simulator.specs.hardware.accelerator import load_hardware
+from simulator.specs.hardware.calibration import calibrated_hardware, load_transfer_table
+from simulator.specs.measured.scores import KernelScore, end_to_end_scores, kernel_scores
+from simulator.specs.measured.validation_rows import load_validation_table
 
 
 def calibrate(
@@ -112,6 +117,9 @@ def demand(record: str, *, over: str | None = None) -> DemandAnswer:
     return DemandAnswer(found, hashlib.sha256(content).hexdigest())
 
 
+LIBRARIES = ("vllm", "sglang", "trtllm", "aiter", "nccl", "torch", "xla", "xpu")
+
+
 def scorecard(
     *,
     hardware: str | None = None,
@@ -120,11 +128,75 @@ def scorecard(
     end_to_end: bool = True,
     profiles: str | None = None,
 ) -> ScorecardAnswer:
-    """How wrong kernel fits were on shapes that they never saw, and whole runs: ``roofcast validate``."""
-    card = validation.scorecard(
-        hardware=hardware, libraries=libraries, kernels=kernels, end_to_end=end_to_end, profiles=profiles
+    """How wrong kernel fits were on shapes that they never saw, and whole runs: ``roofcast validate``.
+
+    Stored errors of one or every accelerator: kernels under the named or all libraries, and whole runs.
+
+    Raises RoofcastError: a library that nothing is fitted for, one beside end-to-end errors alone, or an accelerator of
+    which neither kernels (named with its stand-in) nor whole runs were measured.
+    """
+    _check_libraries(libraries, kernels=kernels)
+    name = load_hardware(hardware, profiles=profiles).name if hardware is not None else None
+    runs = [row for row in load_validation_table().rows if name in (None, row.hardware)] if end_to_end else []
+    found = ScorecardAnswer(
+        hardware=name,
+        kernels=_kernels(name, libraries=libraries, profiles=profiles) if kernels else None,
+        left_out=[row for row in load_transfer_table().nearest if name in (None, row.target)] if kernels else [],
+        runs=end_to_end_scores(runs) if end_to_end else None,
     )
-    return ScorecardAnswer(card)
+    if not found.kernels and not found.runs:
+        if not kernels:
+            _refuse_runs(name)
+        _refuse(name, libraries=libraries, profiles=profiles)
+    return found
+
+
+def _check_libraries(libraries: Sequence[str], *, kernels: bool) -> None:
+    if libraries and not kernels:
+        raise ignored_option("has no effect on end-to-end errors", field="--library")
+    for library in libraries:
+        if library not in LIBRARIES:
+            raise RoofcastError(
+                f"unknown kernel library {library!r}", field="--library", hint=did_you_mean(library, LIBRARIES)
+            )
+
+
+def _kernels(name: str | None, *, libraries: Sequence[str], profiles: str | None) -> list[KernelScore]:
+    return [
+        score
+        for library in libraries or LIBRARIES
+        for score in kernel_scores(library, hardware=name, profiles=profiles)
+    ]
+
+
+def _refuse_runs(name: str | None) -> None:
+    measured = ", ".join(sorted({row.hardware for row in load_validation_table().rows}))
+    raise RoofcastError(
+        f"no end-to-end run on {name} is stored; measured: {measured}", field="--hardware", code="not_measured"
+    )
+
+
+def _refuse(name: str | None, *, libraries: Sequence[str], profiles: str | None) -> None:
+    """Say that nothing was fitted, and for one accelerator whose fits stand in."""
+    where = f" under {', '.join(libraries)}" if libraries else ""
+    if name is None:
+        raise RoofcastError(f"no kernel fits{where}", field="--library", code="not_calibrated")
+    known = calibrated_hardware(LIBRARIES[0], group="roofline", profiles=profiles)
+    if name in known:
+        raise RoofcastError(
+            f"no kernel of {name} was measured{where}",
+            field="--library",
+            code="not_calibrated",
+            hint=f"leave --library out to see what was; all libraries: {', '.join(LIBRARIES)}",
+        )
+    specs = [load_hardware(other, profiles=profiles) for other in known]
+    lent = note_text(calibrated_relative(load_hardware(name, profiles=profiles), available=specs).reason)
+    raise RoofcastError(
+        f"no kernel of {name} was measured{where}; measured: {', '.join(known)}",
+        field="--hardware",
+        code="not_calibrated",
+        hint=f"kernels without fits are priced with {lent}; measure your own with roofcast calibrate",
+    )
 
 
 def replay(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from simulator import simulate
+from simulator.api.measurements import scorecard
 from simulator.api.models import count, mixers, retrieval
 from simulator.api.steps import crossover, step
 from simulator.errors import ProfileError, RoofcastError
@@ -21,7 +22,7 @@ from simulator.reports.answers.model import ModelAnswer
 from simulator.reports.answers.profiles import SECTIONS, names_by_section, names_text, show_profile
 from simulator.reports.answers.step import CrossoverAnswer, StepAnswer
 from simulator.reports.answers.structures import MixersAnswer, RetrievalAnswer, RetrievalQuestion
-from simulator.reports.answers.validation import ScorecardAnswer, predicted_words, scorecard
+from simulator.reports.answers.validation import predicted_words
 from simulator.reports.tables.scenario_figures import SCENARIO_COLUMNS, scenario_rows, scenario_text
 from simulator.specs.measured.validation_rows import load_validation_table
 
@@ -248,20 +249,20 @@ class TestScorecard:
     def test_parts_that_were_not_asked_for_are_not_there(self) -> None:
         card = scorecard(hardware="h100", libraries=(), kernels=False, end_to_end=True, profiles=None)
         assert card.kernels is None
-        document = ScorecardAnswer(card).to_dict()
+        document = card.to_dict()
         assert "kernels" not in document
         stored = [row for row in load_validation_table().rows if row.hardware == "h100-sxm-80gb"]
         assert sum(row["runs"] for row in document["end_to_end"]["scores"]) == len(stored)
-        assert all(row["hardware"] == "h100-sxm-80gb" for row in ScorecardAnswer(card).rows())
+        assert all(row["hardware"] == "h100-sxm-80gb" for row in card.rows())
 
     def test_kernels_of_one_library_alone(self) -> None:
         card = scorecard(hardware="h100", libraries=("vllm",), kernels=True, end_to_end=False, profiles=None)
         assert card.runs is None
         assert card.kernels
-        text = ScorecardAnswer(card).to_text()
+        text = card.to_text()
         assert text.startswith("Kernels: mean error on measured shapes that the fit never saw")
         assert "End to end" not in text
-        assert len(ScorecardAnswer(card).chart().series) == 1
+        assert len(card.chart().series) == 1
 
     @pytest.mark.parametrize(
         ("given", "code"),

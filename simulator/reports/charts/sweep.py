@@ -12,6 +12,7 @@ from simulator.reports.answer import Json
 from simulator.reports.charts.chart import NEUTRAL, Annotation, Axis, Chart, Series, SeriesKind, with_room
 from simulator.reports.content.document import BEST, Cell, number, ordered
 from simulator.reports.content.quantities import money_text, number_text, range_text
+from simulator.reports.tables.scenario_figures import per_token_ends
 from simulator.units import MILLI
 
 Ends = tuple[float, float]
@@ -83,13 +84,6 @@ def _per_user_ends(what_if: WhatIf, document: Json) -> Ends | None:
     return inverse_ends(1 / now, now=now, ends=(ends[0], ends[1])) if ends and now else None
 
 
-def _cost_ends(what_if: WhatIf, document: Json) -> Ends | None:
-    cost, found = what_if.cost.per_million_output_tokens, document["interval"].get("output_tokens_per_s")
-    if cost is None or not found:
-        return None
-    return inverse_ends(cost, now=document["output_tokens_per_s"], ends=(found[0], found[1]))
-
-
 METRICS = (
     SweepMetric(
         title="Tokens/s per user",
@@ -115,7 +109,7 @@ METRICS = (
         unit="list price",
         is_money=True,
         value=lambda what_if, document: what_if.cost.per_million_output_tokens,
-        ends=_cost_ends,
+        ends=lambda what_if, document: per_token_ends(document, what_if.cost.per_million_output_tokens),
     ),
     SweepMetric(title="Power", unit="W", value=lambda _, document: document["power_w"], ends=lambda *_: None),
 )

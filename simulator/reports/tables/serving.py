@@ -181,28 +181,26 @@ def _latency_cells(name: str, metric: str, summary: LatencySummary, stage: Stage
     return (name, metric.upper(), mean, _range(stage, f"{metric}_mean_s"), *tail, _range(stage, f"{metric}_p95_s"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Window:
-    name: str
-    stage: StageResult
+_Windows = dict[str, StageResult]
+"""Stages by name; the whole run behind them where there are several."""
 
 
-def _windows(result: ServeResult) -> list[_Window]:
-    parts = [_Window(name=str(index), stage=stage) for index, stage in enumerate(result.stages)]
-    return [*parts, _Window(name=OVERALL, stage=result.overall)] if len(parts) > 1 else parts
+def _windows(result: ServeResult) -> _Windows:
+    parts = {str(index): stage for index, stage in enumerate(result.stages)}
+    return {**parts, OVERALL: result.overall} if len(parts) > 1 else parts
 
 
-def _stage_table(windows: Sequence[_Window]) -> str:
-    goodput = windows[0].stage.goodput_per_s is not None
+def _stage_table(windows: _Windows) -> str:
+    goodput = next(iter(windows.values())).goodput_per_s is not None
     columns = (*STAGE_COLUMNS[:-1], *(("goodput/s",) if goodput else ()), STAGE_COLUMNS[-1])
-    return text_table(columns, [_stage_cells(window.name, window.stage) for window in windows])
+    return text_table(columns, [_stage_cells(name, stage) for name, stage in windows.items()])
 
 
-def _latency_table(windows: Sequence[_Window]) -> str:
+def _latency_table(windows: _Windows) -> str:
     rows = [
-        _latency_cells(window.name, metric, summary, window.stage)
-        for window in windows
-        for metric, summary in (("ttft", window.stage.ttft), ("tpot", window.stage.tpot), ("e2e", window.stage.e2e))
+        _latency_cells(name, metric, summary, stage)
+        for name, stage in windows.items()
+        for metric, summary in (("ttft", stage.ttft), ("tpot", stage.tpot), ("e2e", stage.e2e))
     ]
     shown = [index for index in range(len(LATENCY_COLUMNS)) if any(row[index] for row in rows)]
     return text_table([LATENCY_COLUMNS[i] for i in shown], [tuple(row[i] for i in shown) for row in rows])
@@ -301,7 +299,7 @@ def serve_text(answered: ScenarioResult, *, assumptions: bool) -> str:
     assert isinstance(run, ServedRun), "kind serve"
     windows = _windows(run.result)
     parts = [_title(answered, run), "", _stage_table(windows), "", _latency_table(windows)]
-    checks = [_objective_line(window.name, check) for window in windows for check in window.stage.objectives]
+    checks = [_objective_line(name, check) for name, stage in windows.items() for check in stage.objectives]
     if checks:
         parts += ["", "Objectives", *(f"  {line}" for line in checks)]
     if run.kv_tiers:

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ import pytest
 
 from simulator import __version__, simulate, sweep
 from simulator.api import sweeps
+from simulator.api.sweep_points import answer_point
 from simulator.cli.roofcast import app
 from simulator.cli.shared import run
 from simulator.errors import FileError, RoofcastError
@@ -201,6 +202,17 @@ def test_parts_are_read_as_one_table(answered: sweeps.SweepAnswer) -> None:
     assert table.column("tp_size").to_pylist() == [row["tp_size"] for row in answered.rows()]
 
 
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a folder holds is tested, not which process answered: starting one takes longer than its points."""
+
+    def answered(requests: Iterable[str], **_: object) -> Iterator[dict[str, Any]]:
+        return (json.loads(answer_point(request)) for request in requests)
+
+    monkeypatch.setattr(sweeps, "answered_points", answered)
+
+
+@pytest.mark.usefixtures("in_this_process")
 def test_json_lines_stand_in_where_parquet_cannot_be_written(
     answered: sweeps.SweepAnswer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +222,7 @@ def test_json_lines_stand_in_where_parquet_cannot_be_written(
     assert found.rows() == answered.rows()
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_plans_are_points_too(tmp_path: Path) -> None:
     base = {"model": "llama-3.1-8b", "isl_tokens": 200, "osl_tokens": 50, "hardware": "h100"}
     found = sweep({"ask": "plan", "base": base, "grid": {"rate_per_s": [10, 4000]}}, out=str(tmp_path / "out"))
@@ -219,6 +232,7 @@ def test_plans_are_points_too(tmp_path: Path) -> None:
     assert "plan.cost.per_hour" in found.to_text()
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_served_point_has_the_percentiles_of_its_whole_run(tmp_path: Path) -> None:
     found = sweep({"ask": "scenario", "base": LOADED, "grid": {"rate_per_s": [2]}}, out=str(tmp_path / "out"))
     alone = simulate(LOADED).to_dict()
@@ -226,6 +240,7 @@ def test_a_served_point_has_the_percentiles_of_its_whole_run(tmp_path: Path) -> 
     assert row["ttft_p95_s"] == alone["overall"]["ttft_p95_s"]
 
 
+@pytest.mark.usefixtures("in_this_process")
 class TestFolder:
     def test_another_sweep_or_library_is_never_mixed_in(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         out = str(tmp_path / "out")
@@ -411,6 +426,7 @@ def two(tmp_path: Path) -> tuple[dict[str, Any], Path]:
     return {**SWEEP, "grid": {"hardware": ["h100", "l40s"]}}, tmp_path / "link"
 
 
+@pytest.mark.usefixtures("in_this_process")
 class TestTargets:
     def test_a_folder_behind_a_link_is_written_and_the_link_stays(self, two: tuple[dict[str, Any], Path]) -> None:
         given, link = two

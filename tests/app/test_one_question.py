@@ -163,7 +163,7 @@ def test_a_fleet_that_is_sized_again_is_the_one_that_every_number_is_of(monkeypa
 def test_every_fleet_and_refusal_can_be_opened() -> None:
     roles = set()
     for model, rate_per_s, hardware, of_experts in (
-        ("deepseek-v3", 20.0, None, ("dp", "ep")),
+        ("deepseek-v3", 20.0, ("h200", "mi300x", "l4"), ("dp", "ep")),
         (PLANNED_MODEL, 1000.0, ("b300-sxm",), ()),
     ):
         plan = planned(plan_spec({"rate_per_s": rate_per_s, "model": model, "hardware": hardware}))

@@ -74,7 +74,8 @@ def test_money_is_said_in_its_currency() -> None:
 
 
 def test_a_rate_is_swept_and_points_open_elsewhere() -> None:
-    page = opened("sweep", {"axis": "rate", "axis_2": "weights", "x": METRICS[2].name, "y": METRICS[4].name})
+    short = {"isl": "300", "osl": "30"}
+    page = opened("sweep", {**short, "axis": "rate", "axis_2": "weights", "x": METRICS[2].name, "y": METRICS[4].name})
     assert not page.exception
     assert not page.error
     points = page.selectbox(key="point").options

@@ -186,6 +186,7 @@ def test_kv_head_choices_divide_the_heads() -> None:
     assert kv_head_choices("deepseek-v3") == ()
 
 
+@pytest.mark.usefixtures("few_accelerators")
 def test_the_price_controls_ask_what_the_flags_ask() -> None:
     page = opened("plan", {"model": "llama-3.1-8b", "rps": "20", "price_of": "lowest", "seller": "hyperscalers"})
     assert not page.exception

@@ -95,6 +95,7 @@ def _refused() -> None:
     raise RoofcastError("no")
 
 
+@pytest.mark.slow
 def test_a_worker_whose_server_ends_while_it_starts_ends_quietly() -> None:
     command, pipe = (sys.executable, "-m", "app.hosting.workers"), subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe) as worker:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from pathlib import Path
 
@@ -24,11 +26,18 @@ def roof(*words: str) -> int:
     return run(roofcast.app, name="roofcast", arguments=words)
 
 
+@pytest.fixture(scope="module")
+def plan_document() -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert plan_capacity.main([*QUESTION, "--json"]) == 0
+    return out.getvalue()
+
+
 @pytest.fixture
-def plan_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    assert plan_capacity.main([*QUESTION, "--json"]) == 0
+def plan_file(plan_document: str, tmp_path: Path) -> Path:
     path = tmp_path / "plan.json"
-    path.write_text(capsys.readouterr().out)
+    path.write_text(plan_document)
     return path
 
 

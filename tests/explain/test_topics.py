@@ -156,7 +156,8 @@ def test_what_has_no_effect_is_refused() -> None:
         explain().chart()
 
 
-@pytest.mark.parametrize("model", ["mamba2-2.7b", pytest.param("deepseek-v3", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["mamba2-2.7b", "deepseek-v3"])
 @for_every(TOPICS)
 def test_any_model_gets_a_page_or_a_reason(model: str, topic: Topic) -> None:
     try:

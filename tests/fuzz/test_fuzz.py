@@ -61,6 +61,7 @@ def test_what_once_failed_does_not_fail_again(path: Path) -> None:
     assert ask_kept(path) is None
 
 
+@pytest.mark.slow
 def test_the_same_seed_makes_the_same_cases() -> None:
     for name, kind in KINDS.items():
         seeds = kind.seeds()

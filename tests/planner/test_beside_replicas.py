@@ -313,6 +313,7 @@ class TestEncoders:
             with_encoders("l40s", round_to="device", rps=60.0, max_cost_per_hour=free.total_per_hour - 0.1)
         assert "l40s" not in refused.value.hint
 
+    @pytest.mark.slow
     def test_an_availability_is_that_of_both_together(self) -> None:
         """Each half gets the root of it, so that spares are as for a fleet of two pools."""
         asked = {"availability": 99.9, "mtbf_hours": 500.0, "round_to": "device"}

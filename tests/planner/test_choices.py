@@ -78,6 +78,7 @@ class TestLimits:
         assert "`max_gpus`" in error.message
         assert "`max_cost_per_hour`" in error.message
 
+    @pytest.mark.slow
     def test_the_gap_of_a_part_that_is_not_on_offer_is_searched_too(self) -> None:
         assert "more than" in refused(hardware="vr200", max_gpus=8).message
 
@@ -204,6 +205,7 @@ class TestGap:
         assert gap.end_devices == before
         assert gap.closed == (before <= 40)
 
+    @pytest.mark.slow
     def test_what_a_change_promises_is_what_its_flags_give(self) -> None:
         gap = planned(hardware="a100", kv_cache="bf16", explain_gap=True).study(Gap)
         assert gap is not None

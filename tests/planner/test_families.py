@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.search import SHOWN_FLEETS
 from simulator.reports.words.derivation import families_text
@@ -47,6 +49,7 @@ def test_who_is_shown_is_searched_as_if_named() -> None:
     assert "Not searched so" in families_text(plan)
 
 
+@pytest.mark.slow
 def test_a_model_that_no_server_holds_spreads_its_experts_over_several() -> None:
     """DeepSeek-V3 in FP8 takes more than eight H100 have: only stages were tried, at twice the devices."""
     asked = {"rps": 50, "model": "deepseek-v3", "hardware": ("h100",)}

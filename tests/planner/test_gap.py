@@ -56,7 +56,7 @@ def devices_of(text: str) -> int:
 
 CASES = (
     {"max_gpus": 8},
-    {"max_gpus": 3, "round_to": "device", "spares": 0},
+    pytest.param({"max_gpus": 3, "round_to": "device", "spares": 0}, marks=pytest.mark.slow),
     {"max_cost_per_hour": 14.0, "round_to": "device"},
     {"max_power_kw": 11.0},
     {"rps": 20, "latency_p95": "900ms", "max_gpus": 64},
@@ -215,9 +215,8 @@ def test_fleets_beyond_a_limit_say_by_how_much() -> None:
         assert item.excess == pytest.approx(devices / least - 1)
 
 
-@pytest.mark.parametrize(
-    "limit", [pytest.param({"max_cost_per_hour": 100.0}, marks=pytest.mark.slow), {"max_power_kw": 10.0}]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [{"max_cost_per_hour": 100.0}, {"max_power_kw": 10.0}])
 def test_what_a_large_fleet_takes_is_written_out(limit: dict[str, object]) -> None:
     with pytest.raises(GapError, match=r"at least \d{1,3},\d{3}") as caught:
         plan_capacity(plan_spec({**QUESTION, "rps": 100_000, **limit}))

@@ -85,6 +85,7 @@ def test_a_limit_that_one_never_reaches_leaves_it_as_it_is() -> None:
     assert "<= 400 W" in next(fleet for fleet in mixed.fleets if fleet.hardware == "h100-sxm-80gb").label
 
 
+@pytest.mark.usefixtures("few_accelerators")
 def test_a_search_over_all_leaves_out_what_does_not_run_on_so_little() -> None:
     found = plan_capacity(plan_spec({"rps": 5.0, "model": "llama-3.1-8b", "verify": False, "power_cap": 110.0}))
     left_out = next(item.value for item in found.assumptions if item.key == "hardware")

@@ -176,6 +176,7 @@ class TestTwoPools:
         for case in (up, down):
             assert 60 <= case["rate_per_replica_per_s"] * case["replicas"] < 60 * 1.25
 
+    @pytest.mark.slow
     def test_fewer_prefill_replicas_than_planned_are_slower(self, document: dict[str, Any], tmp_path: Path) -> None:
         planned = self.verified(document, tmp_path)
         signed = self.verified(document, tmp_path, replicas=document["plan"]["prefill"]["replicas"] - 1)

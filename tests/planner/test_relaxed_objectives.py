@@ -88,6 +88,7 @@ class TestLaterAnswers:
         free = min(item.devices for item in trial(question()).sized)
         assert option.devices <= 2 * free
 
+    @pytest.mark.slow
     def test_where_replicas_would_stand_idle_the_latest_bound_is_offered(self) -> None:
         asked = plan_spec({"rps": 0.1, "model": "llama-4-maverick", "isl": 1e6, "osl": 500, "hardware": ("b300-sxm",)})
         with pytest.raises(GapError) as refused:

@@ -67,6 +67,7 @@ class TestAxes:
         assert plain.memory.weights_bytes > quarter.memory.weights_bytes > half.memory.weights_bytes
         assert plain.unloaded.tpot_mean_s < quarter.unloaded.tpot_mean_s < half.unloaded.tpot_mean_s
 
+    @pytest.mark.slow
     def test_what_does_not_fit_fits_with_weights_in_host_memory(self) -> None:
         fields: dict[str, object] = {
             "model": "llama-3.1-70b",
@@ -116,11 +117,13 @@ class TestAxes:
         assert {size for label, size in ranks.items() if "two batches" in label} == {8}
         assert set(ranks.values()) == {1, 8}
 
+    @pytest.mark.slow
     def test_what_would_meet_the_limits_is_said_of_halves_too(self) -> None:
         fields: dict[str, object] = {"model": "deepseek-v2-lite", "weights": "bf16", "tp": 1, "dp": (1, 8), "rps": 300}
         with pytest.raises(GapError, match="at least 8 GPUs"):
             planned(**fields, two_batch_overlap=True, max_gpus=1)
 
+    @pytest.mark.slow
     def test_halves_of_a_step_save_where_servers_exchange_tokens_and_their_flag_is_said(self) -> None:
         fields: dict[str, object] = {"model": "deepseek-r1", "weights": (), "engine": "sglang", "tp": 1, "dp": 32}
         fields |= {"isl": 2000, "osl": 1000, "rps": 60, "ttft_p95": "3s", "tpot_p95": "150ms", "verify": False}

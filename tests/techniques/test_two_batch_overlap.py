@@ -118,7 +118,8 @@ def test_half_of_a_prompt_alone_attends_to_what_came_before() -> None:
     np.testing.assert_allclose(2 * pairs(half), pairs(step))
 
 
-@pytest.mark.parametrize("step", [pytest.param(DECODES, marks=pytest.mark.slow), PROMPTS], ids=["answers", "prompts"])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [DECODES, PROMPTS], ids=["answers", "prompts"])
 def test_tables_hold_what_the_step_takes(step: StepShape) -> None:
     made = replace(HALVES, engine=replace(HALVES.engine, cuda_graph_max_sequences=1))
     np.testing.assert_allclose(steps_seconds(compile_steps(made), step), estimate_step(made, step).step_s, rtol=0.02)

@@ -102,6 +102,7 @@ def test_absorbed_prompts_take_several_times_the_expanded_ones(visit: Visit) -> 
 
 
 @each_visit
+@pytest.mark.slow
 def test_tables_hold_a_line_for_each_layer_and_batch_and_for_each_other_kernel(visit: Visit) -> None:
     rows = rows_of(visit)
     experts = experts_table(visit, rows=rows).splitlines()

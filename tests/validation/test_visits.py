@@ -32,6 +32,7 @@ PROFILE = PROFILES / "calibration" / "h200-sxm-141gb--torch.roofline.yaml"
 both = pytest.mark.parametrize("visit", [H200, H100], ids=["h200", "h100"])
 
 
+@pytest.mark.slow
 def test_the_profile_is_what_its_table_gives_again_and_again() -> None:
     """Fitted where it is in force already, nothing changes: as close is the same fit, and it is kept."""
     for profiles in (None, str(PROFILES)):
@@ -97,6 +98,7 @@ def test_products_in_blocks_have_no_shape_that_takes_twice_its_neighbours(visit:
         assert all(earlier < 1.15 * later for earlier, later in pairwise(times))
 
 
+@pytest.mark.slow
 def test_open_loops_are_simulated_from_their_lightest_run() -> None:
     runs = loop_runs(H200, kind="served")
     assert len(runs) == 7
@@ -123,6 +125,7 @@ def test_closed_loops_are_simulated_from_the_lightest_run(visit: Visit) -> None:
         assert run.simulated.ttft.p95_s == pytest.approx(run.measured.ttft.p95_s, rel=0.35)
 
 
+@pytest.mark.slow
 def test_tables_hold_a_line_for_each_run_and_none_where_there_is_no_run() -> None:
     assert loop_table(H100, kind="served") == ""
     heading, rule, *lines = loop_table(H100, kind="closed").splitlines()

@@ -43,6 +43,7 @@ def test_agrees_where_prompts_have_steps_of_their_own() -> None:
     assert misses(compare_many(seed=21, cases=8, engine_name="sglang"), within=0.9) == {}
 
 
+@pytest.mark.slow
 def test_agrees_for_bursty_arrivals() -> None:
     """Arrivals that come in company wait for each other; close to saturation TTFT is not known."""
     cases = [case for case in compare_many(seed=77, cases=12, arrival_cv=2.0) if not case.label.endswith("load 0.7")]

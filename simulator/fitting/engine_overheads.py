@@ -24,7 +24,7 @@ from simulator.engine.runs.served_run import ServedRun
 from simulator.engine.uniform.record import UniformRun
 from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.errors import RoofcastError
-from simulator.fitting.replay import UNKNOWN_CV, run_scenario, runs_that_tell
+from simulator.fitting.replay import UNKNOWN_CV, run_scenario, runs_that_tell, spread_of
 from simulator.kernels.intervals import DEVIATE
 from simulator.phases.deployment import Deployment
 from simulator.records import dataclass
@@ -123,7 +123,7 @@ def _run(deployment: Deployment, scenario: ScenarioSpec) -> UniformRun | ServedR
 
 
 def _means_of(run: UniformRun | ServedRun) -> Means:
-    spread = run.spread if isinstance(run, UniformRun) else run.result.overall
+    spread = spread_of(run)
     return Means(ttft=run.ttft_s, tpot=run.tpot_s, ttft_p50=spread.ttft.p50_s if spread else 0.0)
 
 

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from simulator.engine.runs.answers import answer, run_intervals
+from simulator.engine.runs.metrics import StageResult
+from simulator.engine.runs.served_run import ServedRun
+from simulator.engine.uniform.record import LatencySpread, UniformRun
 from simulator.errors import Option, RoofcastError, ignored_option, missing_field
 from simulator.kernels.intervals import Range
 from simulator.records import dataclass
@@ -21,7 +24,7 @@ REQUESTS = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedValue:
-    """One measured mean in SI units and its prediction; interval : 80 %, None where there is none."""
+    """One measured mean or percentile in SI units and its prediction; interval : 80 %, None where there is none."""
 
     metric: str
     measured: float
@@ -143,17 +146,26 @@ def replay_results(files: Sequence[str], *, served: ServedSpec, profiles: str | 
     return tuple(found)
 
 
+def spread_of(run: UniformRun | ServedRun) -> LatencySpread | StageResult | None:
+    """Percentiles over the requests of a run, where it has requests of their own."""
+    return run.spread if isinstance(run, UniformRun) else run.result.overall
+
+
 def _values(run: ServingRun, scenario: ScenarioSpec, *, profiles: str | None) -> tuple[ReplayedValue, ...]:
     result = answer(scenario, profiles=profiles)
+    spread = spread_of(result.run)
+    median_s, last_s = (spread.ttft.p50_s, spread.ttft.p99_s) if spread is not None else (None, None)
     intervals = run_intervals(scenario, result.deployment, result.run)
     output_s = run.answered_per_s * run.osl_tokens
     pairs = (
         ("ttft_s", run.ttft_s, result.ttft_s),
+        ("ttft_p50_s", run.ttft_p50_s, median_s),
+        ("ttft_p99_s", run.ttft_p99_s, last_s),
         ("tpot_s", run.tpot_s, result.tpot_s),
         ("output_tokens_per_s", output_s, result.output_tokens_per_s),
     )
     return tuple(
         ReplayedValue(metric=metric, measured=measured, predicted=predicted, interval=intervals.get(metric))
         for metric, measured, predicted in pairs
-        if predicted is not None
+        if measured is not None and predicted is not None
     )

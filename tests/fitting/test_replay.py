@@ -33,11 +33,13 @@ def test_every_tool_s_result_is_a_scenario_beside_its_values(name: str) -> None:
     found = replay_results([str(DATA / f"{name}.json")], served=WHERE)[0]
     assert found.scenario.kind == "closed_loop"
     assert found.scenario.concurrency == 16
-    assert [value.metric for value in found.values] == ["ttft_s", "tpot_s", "output_tokens_per_s"]
+    first = ["ttft_s", "ttft_p50_s", "ttft_p99_s"]
+    assert [value.metric for value in found.values] == [*first, "tpot_s", "output_tokens_per_s"]
     for value in found.values:
         assert value.measured > 0
-        assert value.interval is not None
-        assert value.interval[0] <= value.predicted <= value.interval[1]
+        if value.metric != "ttft_p99_s":
+            assert value.interval is not None
+            assert value.interval[0] <= value.predicted <= value.interval[1]
 
 
 def test_a_result_of_inferencex_has_nominal_lengths(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ class TestMeasuredRuns:
         assert "(-25.0 %)" in text
         rows = replay_rows(found.runs)
         assert {len(row) for row in rows} == {len(REPLAY_COLUMNS)}
-        assert [row[1] for row in rows] == ["TTFT", "output"]
+        assert [row[1] for row in rows] == ["TTFT", "output tokens/s"]
 
     def test_overheads_that_stay_write_nothing(self) -> None:
         errors = RunErrors(run=run_of(), ttft_before=0.1, tpot_before=-0.2, ttft_after=0.0, tpot_after=0.01)

@@ -39,6 +39,8 @@ def test_the_same_run_reads_the_same_from_every_tool(name: str) -> None:
     assert run.concurrency == pytest.approx(16)
     assert run.request_rate_per_s is None
     assert run.ttft_p50_s is not None
+    assert run.ttft_p99_s is not None
+    assert run.ttft_p50_s <= run.ttft_p99_s <= 0.2
 
 
 def test_every_benchmark_of_a_guidellm_file_is_a_run() -> None:

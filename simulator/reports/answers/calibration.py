@@ -16,6 +16,7 @@ from simulator.reports.answer import SCHEMA_VERSION, Answer, Cells, Json, dump, 
 from simulator.reports.charts.chart import Chart, bars_chart
 from simulator.reports.content.document import EMPTY, Cell, ordered
 from simulator.reports.content.quantities import percent_text, range_text, rate_text, seconds_text, signed_percent_text
+from simulator.reports.words.runs import metric_word
 from simulator.units import MICRO, MILLI
 
 
@@ -261,15 +262,12 @@ class ReplayAnswer(Answer):
 REPLAY_COLUMNS = ("run", "metric", "measured", "predicted", "80 % interval", "error")
 
 
-_METRIC_NAMES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "output_tokens_per_s": "output"}
-
-
 def replay_rows(runs: Sequence[ReplayedRun]) -> list[tuple[Cell | str, ...]]:
     """A row for each value, in the order of REPLAY_COLUMNS."""
     return [
         (
             f"{item.run.tool} {place}",
-            _METRIC_NAMES[value.metric],
+            metric_word(value.metric),
             ordered(_value_text(value, value.measured), value.measured),
             ordered(_value_text(value, value.predicted), value.predicted),
             range_text(value.interval, partial(_value_text, value)) if value.interval else EMPTY,

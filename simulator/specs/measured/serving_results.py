@@ -39,7 +39,7 @@ UNITS_S = {"ms": MILLI, "milliseconds": MILLI, "s": 1.0, "sec": 1.0, "seconds": 
 class ServingRun:
     """Means over the answered requests of one run [s, tokens].
 
-    ttft_p50_s : median, None where the file does not tell
+    ttft_p50_s, ttft_p99_s : median and 99th percentile, None where the file does not tell
     tpot_s : (E2E - TTFT) / (OSL - 1), the definition of all three tools; requests : how many were answered
     request_rate_per_s : what the client sent, where arrivals did not wait for answers; else None
     concurrency : requests in flight, as set by the client or by Little's law from rate and latency
@@ -64,6 +64,7 @@ class ServingRun:
     request_rate_per_s: float | None
     concurrency: float
     ttft_p50_s: float | None = None
+    ttft_p99_s: float | None = None
     isl_cv: float | None = None
     osl_cv: float | None = None
     range_ratio: float | None = None
@@ -117,7 +118,7 @@ def _checked(run: ServingRun, *, failed: float, answered: float) -> ServingRun:
     return run
 
 
-def _median_s(file: ResultFile, field: str, *, unit_s: float = MILLI) -> float | None:
+def _told_s(file: ResultFile, field: str, *, unit_s: float = MILLI) -> float | None:
     return file.positive(field) * unit_s if file.find(field) is not None else None
 
 
@@ -143,7 +144,8 @@ def _vllm(file: ResultFile) -> ServingRun:
         isl_tokens=isl,
         osl_tokens=osl,
         ttft_s=ttft_s,
-        ttft_p50_s=_median_s(file, "median_ttft_ms"),
+        ttft_p50_s=_told_s(file, "median_ttft_ms"),
+        ttft_p99_s=_told_s(file, "p99_ttft_ms"),
         tpot_s=tpot_s,
         requests=max(1, round(answered)),
         answered_per_s=answered_per_s,
@@ -178,7 +180,8 @@ def _guidellm(file: ResultFile) -> ServingRun:
         isl_tokens=file.positive(means.format("prompt_token_count")),
         osl_tokens=file.positive(means.format("output_token_count")),
         ttft_s=file.positive(means.format("time_to_first_token_ms")) * MILLI,
-        ttft_p50_s=_median_s(file, "metrics.time_to_first_token_ms.successful.median"),
+        ttft_p50_s=_told_s(file, f"{block.format('time_to_first_token_ms')}.median"),
+        ttft_p99_s=_told_s(file, f"{block.format('time_to_first_token_ms')}.percentiles.p99"),
         tpot_s=file.positive(means.format("inter_token_latency_ms")) * MILLI,
         requests=max(1, round(answered)),
         answered_per_s=file.positive(means.format("requests_per_second")),
@@ -249,7 +252,8 @@ def _aiperf(file: ResultFile) -> ServingRun:
         isl_tokens=file.positive("input_sequence_length.avg"),
         osl_tokens=osl,
         ttft_s=ttft_s,
-        ttft_p50_s=_median_s(file, "time_to_first_token.p50", unit_s=first_unit_s),
+        ttft_p50_s=_told_s(file, "time_to_first_token.p50", unit_s=first_unit_s),
+        ttft_p99_s=_told_s(file, "time_to_first_token.p99", unit_s=first_unit_s),
         tpot_s=tpot_s,
         requests=max(1, round(answered)),
         answered_per_s=answered_per_s,
@@ -298,7 +302,8 @@ def _inferencex(file: ResultFile) -> ServingRun:
         isl_tokens=isl,
         osl_tokens=osl,
         ttft_s=file.positive("mean_ttft"),
-        ttft_p50_s=_median_s(file, "median_ttft", unit_s=1.0),
+        ttft_p50_s=_told_s(file, "median_ttft", unit_s=1.0),
+        ttft_p99_s=_told_s(file, "p99_ttft", unit_s=1.0),
         tpot_s=file.positive("mean_tpot"),
         requests=round(INFERENCEX_REQUESTS_PER_CLIENT * clients),
         answered_per_s=file.positive("tput_per_gpu") * devices / (share * (isl + osl)),

@@ -54,7 +54,7 @@ def table(
     variant: Variant = PLAIN, *, tp: int = 1, pp: int = 1, hardware: str = "h100", model: str = "llama-3.1-8b"
 ) -> ScreenTable | None:
     spread = ParallelismSpec(tp_size=tp, pp_size=pp)
-    return maker(model).tables(platform(hardware), [(spread, variant)]).get((spread, variant))
+    return next(iter(maker(model).tables({platform(hardware): [(spread, variant)]})), None)
 
 
 def some(found: ScreenTable | None) -> ScreenTable:
@@ -157,16 +157,17 @@ class TestTables:
     def test_a_set_up_that_is_refused_takes_none_of_the_others_with_it(self) -> None:
         fp4 = Variant(precision=PrecisionSpec(weights=Dtype.FP4, activations=Dtype.FP4), techniques=TechniquesSpec())
         spread = ParallelismSpec()
-        found = maker().tables(platform(), [(spread, fp4), (spread, PLAIN), (spread, FP8)])
-        assert list(found) == [(spread, PLAIN), (spread, FP8)]
+        found = maker().tables({platform(): [(spread, fp4), (spread, PLAIN), (spread, FP8)]})
+        assert [item.variant for item in found] == [PLAIN, FP8]
 
     def test_together_and_one_by_one_are_the_same(self) -> None:
-        pairs = [(ParallelismSpec(tp_size=tp), variant) for tp in (1, 2) for variant in (PLAIN, FP8)]
+        pairs = [(ParallelismSpec(tp_size=1, pp_size=pp), variant) for pp in (1, 2) for variant in (PLAIN, FP8)]
         fresh = maker.__wrapped__()
-        together = fresh.tables(platform("l4"), pairs)
+        together = {(item.parallelism, item.variant): item for item in fresh.tables({platform("l4"): pairs})}
         for spread, variant in pairs:
-            alone = table(variant, tp=spread.tp_size, hardware="l4")
+            alone = table(variant, pp=spread.pp_size, hardware="l4")
             if alone is None:
                 assert (spread, variant) not in together
             else:
                 np.testing.assert_array_equal(together[spread, variant].full_s, alone.full_s)
+                np.testing.assert_array_equal(together[spread, variant].delaying, alone.delaying)

@@ -99,13 +99,18 @@ class GapScreen:
     def look_ahead(self, states: Sequence[GapState]) -> None:
         """Make the tables of states that are asked for next in one go."""
         new = [state for state in states if state not in self._seen]
-        for platform in self._all:
-            name = platform.hardware.name
-            wanted = dict.fromkeys(
-                pair for state in new for pair in self._set_ups(state, platform) if (name, *pair) not in self._tables
+        wanted = {
+            item: dict.fromkeys(
+                pair
+                for state in new
+                for pair in self._set_ups(state, item)
+                if (item.hardware.name, *pair) not in self._tables
             )
-            made = self._maker.tables(platform, wanted) if wanted else {}
-            self._tables.update({(name, *pair): made.get(pair) for pair in wanted})
+            for item in self._all
+        }
+        self._tables.update({(item.hardware.name, *pair): None for item, pairs in wanted.items() for pair in pairs})
+        made = self._maker.tables(wanted) if any(wanted.values()) else ()
+        self._tables.update({(table.platform.hardware.name, table.parallelism, table.variant): table for table in made})
 
     def least(self, state: GapState) -> float:
         """Overrun of the best screened fleet in a state, infinite where nothing serves."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.engine.lanes.queueing import arrivals_in_turns
 from simulator.errors import RoofcastError
@@ -101,8 +102,8 @@ def screened_steps(mix: RequestMix, *, space: SearchSpace, apart: bool = False) 
     return ScreenedSteps(nodes=nodes, shared=shared, room=room, step=step, apart=apart)
 
 
-_LEAST_RATIO, _MOST_RATIO, _RATIOS = 1 / 128, 512.0, 11
-"""Between which a prompt's time over that of a step is tabulated."""
+_RATIOS = np.geomspace(1 / 128, 512.0, 11)
+"""Of a prompt's time over that of a step, at which delays are tabulated."""
 
 
 class TableMaker:
@@ -133,20 +134,20 @@ class TableMaker:
         self._drafting: dict[_Key, tuple[Array, Array]] = {}
         self._draft_passes: dict[_Key, tuple[screen_rows.DraftPass, ...]] = {}
         self._memory_shares: dict[_Key, Array] = {}
-        self._delayed: dict[int, tuple[Array, Array]] = {}
+        self._delayed: dict[int, Array] = {}
         self._paced: dict[int, tuple[StepShape, StepShape]] = {}
         self._plans: dict[PrecisionPlan, PrecisionPlan] = {}
 
-    def tables(
-        self, platform: Platform, wanted: Iterable[tuple[ParallelismSpec, Variant]]
-    ) -> dict[tuple[ParallelismSpec, Variant], ScreenTable]:
-        """Tables of every set-up of a platform that can be deployed and fits; what they share is priced once."""
-        fitting = [found for pair in wanted if (found := self._fitting(platform, *pair)) is not None]
-        self._price_together(fitting)
-        made = {(found.deployment.parallelism, found.variant): self._table(platform, found) for found in fitting}
-        for prices in self._prices.values():
-            prices.forget_sums()
-        return {key: table for key, table in made.items() if table is not None}
+    def tables(self, wanted: Mapping[Platform, Iterable[tuple[ParallelismSpec, Variant]]]) -> tuple[ScreenTable, ...]:
+        """Tables of every set-up of each platform that can be deployed and fits; what they share is priced once."""
+        made: list[ScreenTable] = []
+        for platform, pairs in wanted.items():
+            fitting = [found for pair in pairs if (found := self._fitting(platform, *pair)) is not None]
+            self._price_together(fitting)
+            made += [table for found in fitting if (table := self._table(platform, found)) is not None]
+            for prices in self._prices.values():
+                prices.forget_sums()
+        return self._with_delays(made)
 
     def _price_together(self, members: Sequence[_Fitting]) -> None:
         """Price the kernels of several set-ups on one accelerator at once; what has no rate is left to be refused."""
@@ -187,7 +188,7 @@ class TableMaker:
             decode_s=decode_s,
             shared_s=shared_s,
             full_s=full_s.reshape(budgets, count),
-            delaying=self._delaying(decode_s, shared_s, stages=parallelism.pp_size),
+            delaying=np.ones_like(shared_s),
             kv_tokens=found.kv_tokens,
         )
 
@@ -236,37 +237,50 @@ class TableMaker:
             self._memory_shares[key] = np.resize(shares, len(self._space.tokens))
         return self._memory_shares[key]
 
-    def _delaying(self, decode_s: Array, shared_s: Array, *, stages: int) -> Array:
-        """``ScreenTable.delaying`` of steps with prompts [budgets, nodes]; see ``prompt_delays``."""
-        if stages == 1 or self._mix.decode_steps == 0:
-            return np.ones_like(shared_s)
-        ratios, delays = self._delays(stages)
-        own_s = (
-            np.maximum(shared_s - self.steps.beside(decode_s), 0.0) * self._mix.new_prompt_tokens / self.steps.shared
+    def _with_delays(self, tables: Sequence[ScreenTable]) -> tuple[ScreenTable, ...]:
+        """Tables of pipelines with ``delaying`` from ``prompt_delays``, interpolated between ratios of a prompt's time
+        over that of a step. Only what some table asks for is worked out."""
+        found = list(tables)
+        piped: dict[int, list[int]] = {}
+        for place, table in enumerate(tables if self._mix.decode_steps > 0 else ()):
+            if table.parallelism.pp_size > 1:
+                piped.setdefault(table.parallelism.pp_size, []).append(place)
+        for stages, places in piped.items():
+            decode_s = np.stack([tables[place].decode_s for place in places])[:, None]
+            shared_s = np.stack([tables[place].shared_s for place in places])
+            own_s = np.maximum(shared_s - self.steps.beside(decode_s), 0.0)
+            own_s = own_s * self._mix.new_prompt_tokens / self.steps.shared
+            ratio = np.log(np.maximum(own_s / decode_s, _RATIOS[0]))
+            place_of = np.interp(ratio, np.log(_RATIOS), np.arange(len(_RATIOS)))
+            low = np.minimum(place_of.astype(np.intp), len(_RATIOS) - 2)
+            below, above = self._delays(stages, low)
+            delaying = stages * (below + (place_of - low) * (above - below))
+            for place, own in zip(places, delaying, strict=True):
+                found[place] = replace(tables[place], delaying=own)
+        return tuple(found)
+
+    def _delays(self, stages: int, low: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Shares of a prompt's time that delay all, at the ratios ``low`` [tables, budgets, nodes] and at the next."""
+        from simulator.engine.lanes.pipeline import prompt_delays  # not needed without stages
+
+        own_s, room, nodes = np.broadcast_arrays(
+            _RATIOS[:, None, None], self.steps.room, np.maximum(self.steps.nodes, 1 / stages)
         )
-        place = np.interp(np.log(np.maximum(own_s / decode_s, _LEAST_RATIO)), ratios, np.arange(_RATIOS))
-        low = np.minimum(place.astype(np.intp), _RATIOS - 2)
-        below, above = (np.take_along_axis(delays, (low + more)[None], axis=0)[0] for more in (0, 1))
-        delaying: Array = stages * (below + (place - low) * (above - below))
-        return delaying
-
-    def _delays(self, stages: int) -> tuple[Array, Array]:
-        """Logarithms of a prompt's time over that of a step, and the share of it that delays all [ratios, budgets,
-        nodes]."""
-        if stages not in self._delayed:
-            from simulator.engine.lanes.pipeline import prompt_delays  # not needed without stages
-
-            ratios, room = np.geomspace(_LEAST_RATIO, _MOST_RATIO, _RATIOS), self.steps.room
-            own_s, held, nodes = np.broadcast_arrays(
-                ratios[:, None, None], room, np.maximum(self.steps.nodes, 1 / stages)
+        known = self._delayed.setdefault(stages, np.full(own_s.shape, np.nan))
+        asked = np.zeros(own_s.shape, dtype=bool)
+        at, above = np.ogrid[tuple(map(slice, low.shape))][1:], low + 1
+        asked[low, *at] = asked[above, *at] = True
+        asked &= np.isnan(known)
+        if asked.any():
+            known[asked] = prompt_delays(
+                self._mix,
+                stages=stages,
+                sequences=nodes[asked],
+                room=room[asked],
+                own_s=own_s[asked],
+                apart=self.steps.apart,
             )
-            self._delayed[stages] = (
-                np.log(ratios),
-                prompt_delays(
-                    self._mix, stages=stages, sequences=nodes, room=held, own_s=own_s, apart=self.steps.apart
-                ),
-            )
-        return self._delayed[stages]
+        return known[low, *at], known[above, *at]
 
     def _deployment(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> Deployment | None:
         """The formats and fits of a platform are resolved once and serve every parallelism within its links."""

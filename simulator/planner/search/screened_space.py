@@ -201,7 +201,7 @@ def _remembered_tables(
     )
     found = _TABLES.pop(asked, None)
     if found is None:
-        found = tuple(table for item, pairs in wanted.items() for table in maker.tables(item, pairs).values())
+        found = maker.tables(wanted)
     if sum(map(len, wanted.values())) <= _LARGEST_KEPT:
         _TABLES[asked] = found
     while len(_TABLES) > _KEPT:

@@ -30,6 +30,9 @@ from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model import architecture as arch
 from simulator.specs.model.architecture import MlpSpec
 
+MadeRows = dict[tuple[int, int], list[Work]]
+"""Rows of so many layers of each kind, by the kind's place and their number."""
+
 
 def operator_list(
     model: arch.ModelSpec,
@@ -39,12 +42,14 @@ def operator_list(
     step: StepShape,
     stage: int = 0,
     fused: bool = True,
+    made: MadeRows | None = None,
 ) -> tuple[Work, ...]:
     """Rows of one device of pipeline stage ``stage`` for one step; equal layers are one row with a count.
 
     model, parallelism, plan : what runs and how it is spread; a degree that does not fit is refused
     step : tokens of one attention-data-parallel rank; phases that no case has give no attention rows
     fused : elementwise passes fused as compiled engines do; False prices each eager operator's round trip
+    made : layers of other stages of the same step, whose rows are shared
 
     Layers are split evenly over stages (the first take the remainder); embeddings stand on the first stage, final norm
     and LM head on the last. Summed over rows, ``count * parameters`` and ``count * stored_bytes`` are exactly what the
@@ -63,7 +68,7 @@ def operator_list(
         source_tokens = 0.0 if model.encoder is None else step.prefill_sequences * step.prefill_tokens
         rows += embedding_rows(share, tokens=share.tokens + source_tokens)
         rows += _encoder_rows(share)
-    rows += _stack_rows(model.layers, order=map(model.layer_order.__getitem__, depths), share=share)
+    rows += _stack_rows(model.layers, order=map(model.layer_order.__getitem__, depths), share=share, made=made)
     if last:
         rows += head_rows(share, holds_embedding=first)
     else:
@@ -120,13 +125,16 @@ def _encoder_rows(share: DeviceShare) -> tuple[Work, ...]:
     return tuple(rows)
 
 
-def _stack_rows(layers: tuple[arch.LayerSpec, ...], *, order: Iterable[int], share: DeviceShare) -> list[Work]:
-    depths = list(order)
+def _stack_rows(
+    layers: tuple[arch.LayerSpec, ...], *, order: Iterable[int], share: DeviceShare, made: MadeRows | None = None
+) -> list[Work]:
+    depths, made = list(order), {} if made is None else made
     rows: list[Work] = []
     for index, layer in enumerate(layers):
         count = depths.count(index)
-        if count:
-            rows += layer_rows(layer, share=share, count=count)
+        if count and (index, count) not in made:
+            made[index, count] = layer_rows(layer, share=share, count=count)
+        rows += made.get((index, count), ())
     return rows
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from simulator.kernels.library import KernelLibrary
 from simulator.kernels.roofline import BOUNDS, HOST, bound_indices, floor_seconds
 from simulator.kernels.step_rows import launches_of
 from simulator.kernels.timing import Provenance, Timing
+from simulator.operators.transformer import MadeRows
 from simulator.operators.work import Array, CollectiveShape, Family, HostTransferShape, StepShape, Work
 from simulator.phases.deployment import Deployment
 from simulator.records import dataclass
@@ -26,16 +27,16 @@ PROVENANCE_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
-    """One row of the operator list with the price of one execution; ``stage`` is its pipeline stage."""
+    """One row of the operator list of a pipeline ``stage`` with the price of one execution, and the ``seconds`` that
+    all its executions in the step are expected to take [s]."""
 
     stage: int
     work: Work
     timing: Timing
+    seconds: Array = field(init=False)
 
-    @property
-    def seconds(self) -> Array:
-        """Expected time of all executions of this row in the step [s]."""
-        return self.work.count * self.work.executed * self.timing.seconds
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seconds", self.work.count * self.work.executed * self.timing.seconds)
 
     @property
     def flops(self) -> Array:
@@ -211,22 +212,19 @@ class StepEstimate:
     def log_sigma(self) -> Array:
         """Standard deviation of log(measured / predicted) of the step. Errors within an operator family are taken as
         common to its rows, those of families as independent."""
-        by_family: dict[Family, Array] = {}
+        by_family: dict[Family, Array | float] = {}
         for row in self.rows:
-            family, spread = row.work.family, row.seconds * row.timing.log_sigma
-            by_family[family] = by_family[family] + spread if family in by_family else spread
-        variance = sum((spread**2 for spread in by_family.values()), np.zeros_like(self.host_s))
-        return np.sqrt(variance) / self.step_s
+            by_family[row.work.family] = by_family.get(row.work.family, 0.0) + row.seconds * row.timing.log_sigma
+        return np.sqrt(sum((spread**2 for spread in by_family.values()), 0 * self.host_s)) / self.step_s
 
     @property
     def provenance(self) -> Array:
         """Worst provenance among the operators that matter (at least 5 % of the step, over all stages)."""
-        seconds: dict[str, Array] = {}
-        known: dict[str, Array] = {}
+        seconds, known = dict[str, Array | float](), dict[str, Array]()
         for row in self.rows:
-            name, row_s = row.work.name, row.seconds
-            of_row = np.where(row_s > 0, row.timing.provenance, 0.0)
-            seconds[name] = seconds[name] + row_s if name in seconds else row_s
+            name = row.work.name
+            seconds[name] = seconds.get(name, 0.0) + row.seconds
+            of_row = np.where(row.seconds > 0, row.timing.provenance, 0.0)
             known[name] = np.maximum(known[name], of_row) if name in known else of_row
         matters = np.array(list(seconds.values())) >= PROVENANCE_SHARE * self.step_s
         worst: Array = np.where(matters, list(known.values()), 0.0).max(axis=0)
@@ -330,7 +328,8 @@ def estimate_steps(asked: Sequence[tuple[Deployment, StepShape]]) -> tuple[StepE
 
 
 def stage_rows(deployment: Deployment, step: StepShape, *, stages: Iterable[int]) -> list[tuple[int, Work]]:
-    """Rows of one device of each of these pipeline stages, with the stage."""
+    """Rows of one device of each of these pipeline stages, with the stage; as many equal layers are the same rows."""
+    made: MadeRows = {}
     return [
         (stage, work)
         for stage in stages
@@ -340,6 +339,7 @@ def stage_rows(deployment: Deployment, step: StepShape, *, stages: Iterable[int]
             step=step,
             stage=stage,
             fused=not deployment.engine.eager,
+            made=made,
         )
     ]
 
@@ -347,15 +347,16 @@ def stage_rows(deployment: Deployment, step: StepShape, *, stages: Iterable[int]
 def _timings_of(
     kernels: Sequence[KernelLibrary], works: Sequence[Sequence[tuple[int, Work]]]
 ) -> list[tuple[Timing, ...]]:
-    """Prices of each list of rows under its kernels, in one call for all that have the same."""
+    """Prices of each list of rows under its kernels, in one call for all that have the same. A row that several stages
+    share is priced once."""
     timings: list[tuple[Timing, ...]] = [()] * len(works)
     left = list(range(len(works)))
     while left:
         same = [place for place in left if kernels[place] == kernels[left[0]]]
-        together = [work for place in same for _, work in works[place]]
-        priced = iter(kernels[left[0]].price_all(together))
+        together = {id(work): work for place in same for _, work in works[place]}
+        priced = dict(zip(together, kernels[left[0]].price_all(list(together.values())), strict=True))
         for place in same:
-            timings[place] = tuple(islice(priced, len(works[place])))
+            timings[place] = tuple(priced[id(work)] for _, work in works[place])
         left = [place for place in left if place not in same]
     return timings
 

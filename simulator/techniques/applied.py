@@ -12,7 +12,7 @@ from typing import Protocol
 from simulator.errors import no_effect
 from simulator.operators.device_share import DeviceShare
 from simulator.operators.formats.tensor_formats import PrecisionPlan
-from simulator.operators.transformer import operator_list
+from simulator.operators.transformer import MadeRows, operator_list
 from simulator.operators.work import StepShape, Work, behind_prefix
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, Note
@@ -88,17 +88,20 @@ class Technique(Protocol):
 
 
 def device_rows(
-    techniques: AppliedTechniques, *, parallelism: ParallelismSpec, step: StepShape, stage: int = 0, fused: bool = True
+    techniques: AppliedTechniques,
+    *,
+    parallelism: ParallelismSpec,
+    step: StepShape,
+    stage: int = 0,
+    fused: bool = True,
+    made: MadeRows | None = None,
 ) -> tuple[Work, ...]:
-    """The operator list of one device of ``stage`` in ``step`` with every technique applied."""
+    """The operator list of one device of ``stage`` in ``step`` with every technique applied; see ``operator_list``."""
     fused = fused if techniques.spec.fusion is None else techniques.spec.fusion
     step = behind_prefix(step, tokens=techniques.prefix_tokens)
-    rows = operator_list(
-        techniques.model, parallelism=parallelism, plan=techniques.plan, step=step, stage=stage, fused=fused
-    )
-    context = RowContext(
-        model=techniques.model, plan=techniques.plan, parallelism=parallelism, step=step, stage=stage, fused=fused
-    )
+    model, plan = techniques.model, techniques.plan
+    rows = operator_list(model, parallelism=parallelism, plan=plan, step=step, stage=stage, fused=fused, made=made)
+    context = RowContext(model=model, plan=plan, parallelism=parallelism, step=step, stage=stage, fused=fused)
     for rule in techniques.rules:
         rows = rule(rows, context)
     return rows

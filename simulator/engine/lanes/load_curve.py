@@ -177,25 +177,27 @@ class LaneSteps:
             return alone
         from simulator.engine.lanes.ranks import RankSteps, prompts_in_step, shared_by_tokens
 
-        sequence_tokens = self.limits.sequence_tokens
+        tokens = self.limits.sequence_tokens
         own, shared = self.at.priced(seconds[0] - seconds[1]), self.at.priced(seconds[1])
         group = RankSteps(
             mix=self.mix,
             ranks=self.limits.ranks,
             own=own,
             own_costs=prompt_costs(own),
-            shared=shared_by_tokens(shared, prompt_costs(shared), sequence_tokens=sequence_tokens),
-            sequence_tokens=sequence_tokens,
+            shared=shared_by_tokens(shared, prompt_costs(shared), sequence_tokens=tokens),
+            sequence_tokens=tokens,
             apart=self.at.apart,
         )
         if self.mix.decode_steps == 0:
             together = prompts_in_step(group, budget=float(self.limits.batched_tokens))
             return replace(alone, ranks=self.limits.ranks, costs=group.costs(), together=together)
-        found = group.taken_together()
 
         def at(values: Array) -> Array:
             return np.interp(np.arange(self.slots + 1), group.nodes, values)
 
+        if self.mix.prefix_hit_fraction == 1:  # prompts come with their cache and delay nobody
+            return replace(alone, limits=self.limits, decode_s=at(group.plain_s(group.own_plain_s()).mean(axis=0)))
+        found = group.taken_together()
         return replace(
             alone,
             limits=self.limits,
@@ -274,8 +276,7 @@ def _rounds(priced: Sequence[tuple[LaneSteps, Array]]) -> list[tuple[Array, Arra
 def load_curve(step_times: StepTimes, *, mix: RequestMix, limits: LaneLimits) -> LoadCurve:
     """Price a lane's steps for every batch size in one call of ``step_times``."""
     steps = lane_steps(mix, limits=limits)
-    (found,) = load_curves([(steps, step_times(steps.at.step))])
-    return found
+    return load_curves([(steps, step_times(steps.at.step))])[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,9 +371,8 @@ class Lanes:
 
 def _per_sequence(arrays: Sequence[Array]) -> PerSequence:
     values = padded(arrays)
-    rises = np.empty_like(values)
+    rises = np.zeros_like(values)
     np.subtract(values[:, 1:], values[:, :-1], out=rises[:, :-1])
-    rises[:, -1] = 0.0
     return PerSequence(values=values, rises=rises)
 
 

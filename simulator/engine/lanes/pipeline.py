@@ -73,7 +73,7 @@ class PipelineRounds:
         """
         stages, runs = self.stages, (_RUNS, len(self.sequences))
         noise, plain_s = self._noise(), self.plain_s()
-        usual_s, gaps_s = plain_s, np.tile(plain_s / stages, (stages, 1, 1))
+        usual_s, round_s, gaps_s = plain_s, plain_s, np.tile(plain_s / stages, (stages, 1, 1))
         share = np.full((stages, *runs), 1 / stages)
         waiting, brought, counted_s, decoding = (np.zeros(runs) for _ in range(2 + 2))
         for step, (first, normal) in enumerate(zip(*_draws(_ROUNDS * stages), strict=True)):
@@ -83,10 +83,11 @@ class PipelineRounds:
             taken = np.minimum(waiting, self.tokens[-1])
             waiting = waiting - taken
             alone_s, stage_s = self._step_s(np.maximum(share[own] + noise[own], 0.0), taken)
-            others_s = gaps_s.sum(axis=0) - gaps_s[own]
+            others_s = round_s - gaps_s[own]
             gaps_s[own] = np.maximum(stage_s, alone_s - others_s)
+            round_s = others_s + gaps_s[own]
             share[own] += _MEMORY * (part - share[own])
-            usual_s = usual_s + _MEMORY / stages * (others_s + gaps_s[own] - usual_s)
+            usual_s = usual_s + _MEMORY / stages * (round_s - usual_s)
             if step >= _FIRST * stages:
                 counted_s += gaps_s[own]
                 decoding += (taken == 0) if self.apart else 1.0

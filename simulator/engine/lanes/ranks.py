@@ -84,6 +84,11 @@ class RankSteps:
         found: Array = np.interp(held, nodes, self.own.plain_s)
         return found
 
+    def plain_s(self, own_plain_s: Array) -> Array:
+        """A step without prompts [s]: the rank with most to do by itself [ranks, ...], and what all share."""
+        found: Array = own_plain_s.max(axis=0) + self.shared_s(self.decoding_tokens(1.0))
+        return found
+
     def shared_s(self, tokens: Array) -> Array:
         """What ranks share at so many tokens of the mean rank, whatever these belong to [s]."""
         return np.interp(tokens, *self.shared)
@@ -132,7 +137,7 @@ class RankSteps:
         added_s = self._own_added_s()
         arrivals, deviates, _ = _draws(ranks)
         own_plain_s, every = self.own_plain_s(), np.arange(ranks)[:, None, None]
-        plain_s = own_plain_s.max(axis=0) + self.shared_s(self.decoding_tokens(1.0))
+        plain_s = self.plain_s(own_plain_s)
         sizes = mix.isl.at(deviates)
         sizes = np.cumsum(sizes * (mix.new_prompt_tokens / sizes.mean()), axis=1)
         sizes = np.concatenate((np.zeros((ranks, 1)), sizes), axis=1)

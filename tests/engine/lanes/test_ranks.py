@@ -12,6 +12,7 @@ import pytest
 from simulator.engine.lanes.limits import LaneLimits
 from simulator.engine.lanes.load_curve import LoadCurve, lane_curve, lane_steps, lanes, saturation
 from simulator.engine.lanes.prompt_queue import prompt_ttft_s
+from simulator.engine.lanes.ranks import RankSteps
 from simulator.engine.lanes.steady_state import steady_state
 from simulator.phases.deployment import deploy
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -75,6 +76,16 @@ def test_ranks_of_prompts_wait_for_the_one_that_has_most(ranks: int) -> None:
     uneven = replace(prompts, isl=LengthDistribution(mean_tokens=ISL, cv=1.0))
     mean_s = [curve(ranks, shared=0.0, mix=mix).together[1].mean(axis=1)[-1] for mix in (prompts, uneven)]  # type: ignore[index]
     assert mean_s[0] < mean_s[1]
+
+
+def test_ranks_of_a_decode_pool_go_through_no_steps_with_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts that come with their cache delay nobody; a step lasts as long as one of ranks that have prompts lasts
+    without them."""
+    of_both = curve(4, shared=0.6)
+    monkeypatch.setattr(RankSteps, "taken_together", lambda _: pytest.fail("went through steps"))
+    decodes = curve(4, shared=0.6, mix=replace(MIX, prefix_hit_fraction=1.0))
+    same = min(len(of_both.decode_s), len(decodes.decode_s))
+    assert decodes.decode_s[:same] == pytest.approx(of_both.decode_s[:same])
 
 
 @pytest.mark.slow

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 from simulator.errors import Option, RoofcastError, contradiction
 from simulator.files import keeps_nothing, machine_code
 from simulator.phases.deployment import assumed_of_pools
-from simulator.planner.capacity_plan import KINDS, CapacityPlan, PlanBasis, has_studies
+from simulator.planner.capacity_plan import KINDS, CapacityPlan, PlanBasis, PriceRanking, has_studies, price_ranking
 from simulator.planner.demand import replays_trace, whole_tokens
 from simulator.planner.fleet.fleet import Sized, Trial, complete_all, with_doubt
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.money.cost import PriceRanking, price_ranking
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import NO_TECHNIQUES, FieldValue, Platform, Rejection
 from simulator.planner.search.candidates import format_assumptions, leaves_format_open, left_out, platforms

@@ -13,10 +13,9 @@ from simulator.api import planning as api
 from simulator.errors import InfeasibleError, ProfileError, RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand
-from simulator.planner.fleet.fleet import Trial
+from simulator.planner.fleet.fleet import Trial, fleet_cost
 from simulator.planner.fleet.records import pack
 from simulator.planner.gap.records import GapError
-from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import PriceRule, market_price
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import Candidate, Platform, Rejection

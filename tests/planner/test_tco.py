@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from yaml import safe_dump
 
 from simulator.errors import ProfileError
-from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.money.cost import BoughtFleet, fleet_cost
+from simulator.planner.capacity_plan import BoughtFleet, CapacityPlan
+from simulator.planner.fleet.fleet import fleet_cost
 from simulator.planner.money.facilities import circuit_w, facilities
 from simulator.planner.money.market import PriceRule, market_price, purchase_offer
 from simulator.planner.money.tco import (

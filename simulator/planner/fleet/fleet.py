@@ -1,4 +1,4 @@
-"""A candidate sized for a demand: replicas and spares of each part, whole servers, one bill; then what it shows."""
+"""A candidate sized for a demand: replicas and spares of each part, whole servers, one bill and its cost."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from simulator.kernels.timing import Provenance
 from simulator.planner.fleet import records
-from simulator.planner.money.cost import fleet_cost
-from simulator.planner.money.market import market_price, plan_rule
+from simulator.planner.money.market import MarketPrice, PriceRule, market_price, mean_price, plan_rule
 from simulator.planner.records import NO_TECHNIQUES, Demand, Platform, Rejection
 from simulator.planner.serving.capacity import Latencies, Limit
 from simulator.planner.serving.replica import Part
@@ -30,6 +29,7 @@ from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import ObjectiveSpec
+from simulator.units import HOURS_PER_MONTH, MEGA, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from simulator.techniques.quality import AnswerQuality
@@ -319,3 +319,42 @@ def _completed(
         quality=_changed_answers(shape),
         transfer=shape.transfer_at(rate, sized.counts),
     )
+
+
+def fleet_cost(
+    *, prices: PriceProfile, bill: Sequence[tuple[MarketPrice | None, int]], demand: Demand, prompt_share: float
+) -> records.FleetCost:
+    """Money for the accelerators of a ``bill``, each kind with its price, that serve the mean demand.
+
+    Input and output prices split the bill by the share of time that prompts take (``prompt_share``), so that
+    input price x input tokens + output price x output tokens is the bill; ``all_in`` puts all of it on the output. A
+    request's prompt counts once, whatever the number of its answers.
+    """
+    priced = [(price, devices) for price, devices in bill if price is not None]
+    if len(priced) < len(bill):
+        return records.FleetCost(currency=prices.currency, terms=(), offer="unknown price")
+    per_hour = sum(devices * price.per_hour for price, devices in priced)
+    requests_per_hour = demand.requests_per_s * demand.computed_fraction * SECONDS_PER_HOUR
+    output_millions = requests_per_hour * demand.answers_per_request * demand.mix.osl.mean_tokens / MEGA
+    input_millions = requests_per_hour * demand.mix.isl.mean_tokens / MEGA
+    single = len(priced) == 1
+    return records.FleetCost(
+        currency=prices.currency,
+        terms=tuple(dict.fromkeys(term for price, _ in priced for term in price.terms)),
+        per_device_hour=priced[0][0].per_hour if single else per_hour / sum(devices for _, devices in priced),
+        offer=" + ".join(dict.fromkeys(str(price) for price, _ in priced)),
+        per_hour=per_hour,
+        per_month=per_hour * HOURS_PER_MONTH,
+        per_million_output_tokens=per_hour * (1 - prompt_share) / output_millions,
+        per_million_input_tokens=per_hour * prompt_share / input_millions,
+        per_million_output_tokens_all_in=per_hour / output_millions,
+        per_million_requests=per_hour / requests_per_hour * MEGA,
+        prices=tuple(price for price, _ in priced),
+    )
+
+
+def fleet_price(housing: Sequence[records.Housing], *, prices: PriceProfile, rule: PriceRule) -> MarketPrice | None:
+    """What an accelerator of a fleet costs by a rule, on average where they are of two kinds; None without a price."""
+    found = [(market_price(prices, hardware=item.hardware, rule=rule), item.devices) for item in housing]
+    priced = [(price, devices) for price, devices in found if price is not None]
+    return mean_price(priced) if len(priced) == len(found) else None

@@ -12,10 +12,9 @@ from dataclasses import replace
 from math import ceil, sqrt
 
 from simulator.errors import ProfileError
-from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.capacity_plan import BoughtFleet, CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money import market
-from simulator.planner.money.cost import BoughtFleet
 from simulator.planner.money.tco_records import CostLine, Owning, Renting, RentKind, TokenYear, TotalCost, cash_flows
 from simulator.planner.records import Demand
 from simulator.records import dataclass

@@ -8,9 +8,8 @@ from functools import partial
 from math import exp, inf, log
 
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.fleet.fleet import Sized
+from simulator.planner.fleet.fleet import Sized, fleet_price
 from simulator.planner.fleet.resizing import Resizer, resizer
-from simulator.planner.money.cost import fleet_price
 from simulator.planner.money.market import plan_rule
 from simulator.planner.money.tco import Books, owning_cost
 from simulator.planner.money.tco_records import OwningBar, TotalCost

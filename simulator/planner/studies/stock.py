@@ -10,10 +10,9 @@ from types import MappingProxyType
 
 from simulator.errors import InfeasibleError, Option, contradiction
 from simulator.planner.capacity_plan import CapacityPlan, PlanBasis, StudyContext
-from simulator.planner.fleet.fleet import Sized, complete, housed, size, sized_as, spares_of
+from simulator.planner.fleet.fleet import Sized, complete, fleet_cost, housed, size, sized_as, spares_of
 from simulator.planner.fleet.replica_load import latency_range, meeting_chances
 from simulator.planner.gap.limits import rounded_up
-from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.facilities import racked
 from simulator.planner.records import Platform
 from simulator.planner.search.candidates import platforms

@@ -8,7 +8,7 @@ from itertools import chain
 from simulator.kernels.timing import Provenance
 from simulator.phases.engine_settings import KERNELS_NEVER_TIMED
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.money.cost import fleet_price
+from simulator.planner.fleet.fleet import fleet_price
 from simulator.planner.money.market import offers_of, plan_rule
 from simulator.planner.studies.growth import LEAD_TIME_SOURCE
 from simulator.planner.studies.resilience import Resilience

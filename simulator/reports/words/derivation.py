@@ -18,9 +18,8 @@ from simulator.specs.question.plan_values import ObjectiveSpec, watched
 from simulator.units import KILO, bound_text, percent_text
 
 if TYPE_CHECKING:
-    from simulator.planner.capacity_plan import CapacityPlan
+    from simulator.planner.capacity_plan import BoughtFleet, CapacityPlan, PriceRanking, PriceRival
     from simulator.planner.fleet.records import Fleet, FleetCost
-    from simulator.planner.money.cost import BoughtFleet, PriceRanking, PriceRival
     from simulator.planner.records import FamilyFound, Rejection
     from simulator.planner.serving.pool_states import Transfer
 

@@ -37,7 +37,8 @@ def dump(value: object, *, whole: bool = False) -> Any:
 
     Dataclasses become objects, provenances, objectives and assumptions their words, numbers that JSON has no word for
     null. A field that has a default is left out where it holds it, unless the ``whole`` record is wanted; one marked
-    ``flat`` puts its own fields beside it, its name before theirs; one marked ``inside`` is the library's alone.
+    ``flat`` puts its own fields beside it, its name before theirs; one marked ``inside`` is the library's alone. Where
+    records hold others, their class says in ``PICKED`` what of those stands in a document, as `picked` takes it.
     """
     if value is None or isinstance(value, str | bool):
         return value
@@ -61,6 +62,8 @@ def dump(value: object, *, whole: bool = False) -> Any:
 
 
 def _fields(value: Any, *, whole: bool) -> Json:
+    if names := getattr(value, "PICKED", ()):
+        return picked(value, *names, whole=whole)
     found: Json = {}
     for item in fields(value):
         held = getattr(value, item.name)

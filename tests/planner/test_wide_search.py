@@ -304,9 +304,9 @@ class TestPareto:
     def test_points_of_a_plan_trade_off(self) -> None:
         plan = plan_capacity(question(pareto=True).spec)
         assert plan.study(ParetoSet) is not None
-        points = [point for point in plan.study(ParetoSet).points if point.cost_per_hour is not None]
-        assert points[0].cost_per_hour == plan.best.cost.per_hour
-        costs = [point.cost_per_hour or 0.0 for point in points]
+        points = [point for point in plan.study(ParetoSet).points if point.fleet.cost.per_hour is not None]
+        assert points[0].fleet.cost.per_hour == plan.best.cost.per_hour
+        costs = [point.fleet.cost.per_hour or 0.0 for point in points]
         assert costs == sorted(costs)
         assert len(points) < plan.study(ParetoSet).considered
 
@@ -314,14 +314,14 @@ class TestPareto:
         plan = plan_capacity(question(pareto=True, any_precision=True, hardware=("h100", "l40s")).spec)
         assert plan.study(ParetoSet) is not None
         assert len(plan.study(ParetoSet).axes) == 4
-        points = [point for point in plan.study(ParetoSet).points if point.cost_per_hour is not None]
+        points = [point for point in plan.study(ParetoSet).points if point.fleet.cost.per_hour is not None]
         values = np.array(
             [
                 (
-                    point.cost_per_hour,
-                    point.e2e_p95_s,
+                    point.fleet.cost.per_hour,
+                    point.fleet.degraded.e2e_p95_s,
                     point.energy_per_output_token_j,
-                    1.0 if point.quality_loss is None else point.quality_loss,
+                    1.0 if point.quality.loss is None else point.quality.loss,
                 )
                 for point in points
             ]
@@ -337,13 +337,13 @@ class TestPareto:
         assert plan.study(ParetoSet) is not None
         point = plan.study(ParetoSet).points[0]
         tokens_per_s = plan.demand.planned_rate_per_s * plan.demand.mix.osl.mean_tokens
-        assert point.energy_per_output_token_j * tokens_per_s == pytest.approx(point.typical_w)
+        assert point.energy_per_output_token_j * tokens_per_s == pytest.approx(point.fleet.typical_w)
 
     def test_quality_is_said_where_formats_change(self) -> None:
         plan = plan_capacity(question(pareto=True, any_precision=True, hardware="h100").spec)
         assert plan.study(ParetoSet) is not None
         for point in plan.study(ParetoSet).points:
-            assert (point.quality == UNCHANGED) == (point.label.split() == [point.label.split()[0]])
+            assert (point.quality.note == UNCHANGED) == (len(point.fleet.label.split()) == 1)
 
 
 def test_the_question_stays_with_the_plan() -> None:

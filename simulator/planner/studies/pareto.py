@@ -14,36 +14,30 @@ from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.planner.search.screened_space import pareto_front
 from simulator.records import dataclass
-from simulator.specs.base import Note
-from simulator.techniques.quality import answer_quality
+from simulator.techniques.quality import AnswerQuality, answer_quality
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParetoPoint:
     """A fleet that no other fleet beats in cost, latency, energy and quality at once.
 
-    cost_per_hour : None where no price is known; typical_w : of the whole fleet; latencies hold with the spares down
-    quality : what is known about the answers of this number format
     energy_per_output_token_j : typical power over the answers at the planned peak [J]
-    quality_loss : published loss as a fraction, None where nothing is published
+    quality : what is known about the answers of this number format
+    PICKED : what stands in a document, latencies with the spares down
     """
 
-    hardware: str
-    label: str
-    devices: int
-    devices_per_replica: int
-    replicas: int
-    spares: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    cost_per_hour: float | None
-    typical_w: float
-    ttft_p95_s: float
-    tpot_p95_s: float
-    e2e_p95_s: float
-    quality: Note
-    energy_per_output_token_j: float = 0.0
-    quality_loss: float | None = None
+    PICKED: ClassVar[tuple[str, ...]] = (
+        *("hardware=fleet.hardware", "label=fleet.label", "devices=fleet.devices"),
+        *("devices_per_replica=fleet.replica.devices", "replicas=fleet.replicas", "spares=fleet.spares"),
+        *(f"{name}=fleet.replica.deployment.engine.{name}" for name in ("max_num_seqs", "max_num_batched_tokens")),
+        *("cost_per_hour=fleet.cost.per_hour", "typical_w=fleet.typical_w"),
+        *(f"{name}_p95_s=fleet.degraded.{name}_p95_s" for name in ("ttft", "tpot", "e2e")),
+        *("quality=quality.note", "energy_per_output_token_j", "quality_loss=quality.loss"),
+    )
+
+    fleet: Fleet
+    quality: AnswerQuality
+    energy_per_output_token_j: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,32 +57,16 @@ _MOST = 40
 
 def _axes(point: ParetoPoint) -> tuple[float, float, float, float]:
     """Values along AXES, all to be small; what nobody published stands behind everything that is known."""
-    loss = 1.0 if point.quality_loss is None else point.quality_loss
-    return point.cost_per_hour or 0.0, point.e2e_p95_s, point.typical_w, loss
+    fleet, loss = point.fleet, 1.0 if point.quality.loss is None else point.quality.loss
+    return fleet.cost.per_hour or 0.0, fleet.degraded.e2e_p95_s, fleet.typical_w, loss
 
 
 def _point(question: Question, item: Sized) -> ParetoPoint:
     candidate = item.evaluated.candidate
     fleet = complete(item, demand=question.demand, objectives=question.objectives, spec=question.spec)
     quality = answer_quality(question.model, candidate.precision, candidate.techniques)
-    engine = fleet.replica.deployment.engine
     return ParetoPoint(
-        hardware=fleet.hardware,
-        label=fleet.label,
-        devices=fleet.devices,
-        devices_per_replica=fleet.replica.devices,
-        replicas=fleet.replicas,
-        spares=fleet.spares,
-        max_num_seqs=engine.max_num_seqs,
-        max_num_batched_tokens=engine.max_num_batched_tokens,
-        cost_per_hour=fleet.cost.per_hour,
-        typical_w=fleet.typical_w,
-        ttft_p95_s=fleet.degraded.ttft_p95_s,
-        tpot_p95_s=fleet.degraded.tpot_p95_s,
-        e2e_p95_s=fleet.degraded.e2e_p95_s,
-        quality=quality.note,
-        energy_per_output_token_j=fleet.energy_per_output_token_j(question.demand),
-        quality_loss=quality.loss,
+        fleet=fleet, quality=quality, energy_per_output_token_j=fleet.energy_per_output_token_j(question.demand)
     )
 
 
@@ -101,7 +79,7 @@ def pareto_of(question: Question, fleets: Sequence[Sized]) -> ParetoSet:
     compared = [_point(question, item) for item in fleets]
     points: list[ParetoPoint] = []
     for is_priced in (True, False):
-        group = [point for point in compared if (point.cost_per_hour is not None) is is_priced]
+        group = [point for point in compared if (point.fleet.cost.per_hour is not None) is is_priced]
         axes = np.array([_axes(point) for point in group], dtype=np.float64).reshape(-1, len(AXES))
         points += [group[index] for index in pareto_front(axes, limit=_MOST)]
     return ParetoSet(axes=AXES, considered=len(fleets), points=tuple(points))

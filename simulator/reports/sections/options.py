@@ -156,13 +156,14 @@ def pareto_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
         return ()
     rows: list[tuple[doc.Cell | str, ...]] = [
         (
-            *(f"{point.hardware} {point.label}", doc.count(point.devices), doc.money(point.cost_per_hour, digits=0)),
-            doc.kilowatts(point.typical_w),
+            *(f"{fleet.hardware} {fleet.label}", doc.count(fleet.devices), doc.money(fleet.cost.per_hour, digits=0)),
+            doc.kilowatts(fleet.typical_w),
             doc.number(point.energy_per_output_token_j),
-            *map(doc.seconds, (point.ttft_p95_s, point.tpot_p95_s, point.e2e_p95_s)),
-            note_text(point.quality),
+            *map(doc.seconds, (fleet.degraded.ttft_p95_s, fleet.degraded.tpot_p95_s, fleet.degraded.e2e_p95_s)),
+            note_text(point.quality.note),
         )
         for point in pareto.points
+        for fleet in (point.fleet,)
     ]
     title = f"{len(pareto.points)} of {pareto.considered} fleets that no other beats"
     note = (

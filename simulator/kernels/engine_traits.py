@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.kernels.fits import CollectiveFits, FitSet, collective_fits, fit_set
 from simulator.kernels.timing import Provenance, Timing
-from simulator.kernels.transfer import Relative
+from simulator.kernels.transfer import Relative, are_siblings, kernel_distance
 from simulator.operators.work import (
     ActivationPasses,
     Array,
@@ -27,6 +27,7 @@ from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineProfile
 from simulator.specs.engine.releases import (
+    KernelLibraryName,
     KernelRecipe,
     NarrowLatent,
     SlowerExperts,
@@ -36,7 +37,7 @@ from simulator.specs.engine.releases import (
     UndividedLatent,
     UntunedExperts,
 )
-from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.model.architecture import MlaSpec, ModelSpec, MoeSpec
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE
@@ -210,21 +211,26 @@ def _slow_products(recipe: KernelRecipe, hardware: AcceleratorSpec) -> tuple[tup
     return tuple((named, named.peak_share * hardware.peak_flops_per_s[Dtype.FP8]) for named in here)
 
 
+def _tuned(untuned: UntunedExperts, hardware: AcceleratorSpec) -> tuple[tuple[int, int], ...]:
+    """Sizes of experts that have tuned tiles on ``hardware``. One that no release names is no device yet: it has those
+    of the nearest with the same dies."""
+    if hardware.name in untuned.tuned:
+        return untuned.tuned[hardware.name]
+    named = (load_hardware(name) for name in untuned.tuned)
+    kin = [spec for spec in named if are_siblings(hardware, spec)]
+    nearest = min(kin, key=lambda spec: kernel_distance(hardware, relative=spec), default=hardware)
+    return untuned.tuned.get(nearest.name, ())
+
+
 def with_recipe(
     traits: EngineTraits, recipe: KernelRecipe, *, hardware: AcceleratorSpec, profiles: str | None = None
 ) -> EngineTraits:
     """``traits`` with what of ``recipe`` holds on ``hardware``, and the fits that it names."""
-    named = (
-        (kernel, fit_set(hardware, library=kernel.library, group=kernel.family, profiles=profiles))
-        for kernel in recipe.kernels
-        if kernel.runs_on(hardware)
-    )
 
-    def slower(kernel: TableKernel) -> FitSet | None:
-        if kernel.slower is None:
-            return None
-        return fit_set(hardware, library=kernel.slower, group=kernel.family, profiles=profiles)
+    def fits_of(library: KernelLibraryName | None, kernel: TableKernel) -> FitSet | None:
+        return fit_set(hardware, library=library, group=kernel.family, profiles=profiles) if library else None
 
+    named = ((kernel, fits_of(kernel.library, kernel)) for kernel in recipe.kernels if kernel.runs_on(hardware))
     fused = recipe.fused_all_reduce
     if fused is not None and hardware.architecture not in fused.largest_bytes:
         fused = None
@@ -237,7 +243,7 @@ def with_recipe(
         traits = replace(traits, narrow_latent=narrow)
     untuned = recipe.untuned_experts
     if untuned is not None and hardware.architecture in untuned.architectures:
-        traits = replace(traits, untuned=untuned, tuned=untuned.tuned.get(hardware.name, ()))
+        traits = replace(traits, untuned=untuned, tuned=_tuned(untuned, hardware))
     slower_experts = (kernel for kernel in recipe.slower_experts if kernel.runs_on(hardware))
     split, norms, shared = recipe.split_products, recipe.fused_norms, recipe.fused_shared_experts
     if split is not None and hardware.architecture in split.architectures:
@@ -249,7 +255,11 @@ def with_recipe(
         slow_products=_slow_products(recipe, hardware),
         slower_experts=tuple((one, one.rows_above[hardware.architecture]) for one in slower_experts),
         quantised_before=frozenset((*recipe.fused_quantisation, *narrowing)),
-        replaced=tuple(RecipeFits(kernel=kernel, fits=fits, slower=slower(kernel)) for kernel, fits in named if fits),
+        replaced=tuple(
+            RecipeFits(kernel=kernel, fits=fits, slower=fits_of(kernel.slower, kernel))
+            for kernel, fits in named
+            if fits
+        ),
         fused=None if fused is None else collective_fits(hardware, library=fused.library, profiles=profiles),
         fused_bytes=() if fused is None else tuple(sorted(fused.largest_bytes[hardware.architecture].items())),
         one_shot_tokens=0 if fused is None else fused.one_shot_tokens,

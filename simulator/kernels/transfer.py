@@ -207,7 +207,8 @@ def _nearest(
             field="hardware",
             hint="install calibrations or run validation/fit",
         )
-    nearest = min(available, key=lambda spec: (distance_to(spec), spec.name))
+    # Of links alike, that of the nearest chip.
+    nearest = min(available, key=lambda spec: (distance_to(spec), kernel_distance(hardware, relative=spec), spec.name))
     return nearest, distance_to(nearest)
 
 

@@ -7,21 +7,24 @@ import gc
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.attention import SDPBackend
 
 from simulator.specs.measured.kernel_times import REQUIRED_COLUMNS, load_measurements
 from validation.measure.__main__ import main
+from validation.measure.attention import BACKENDS, _calls
 from validation.measure.bench import COPIES_AT_MOST, Bench, Group, bench_of
 from validation.measure.design import Axis, Choice, halton, radical_inverse, shapes
 from validation.measure.gemm import rows_of_experts
 from validation.measure.power import Meter, Reading, _Sample, meter_for, reading_of
-from validation.measure.run import FAMILIES, groups_in_order, run_group
+from validation.measure.run import FAMILIES, chosen_groups, groups_in_order, run_group
 from validation.measure.table import COLUMNS, Machine, Measured, Row, Shape, Table
-from validation.measure.timing import Case, DeviceBrokenError, _captured
+from validation.measure.timing import Case, DeviceBrokenError, _captured, measure_cuda
 
 pytestmark = pytest.mark.oracle  # needs torch
 
@@ -131,6 +134,7 @@ def test_designs_of_every_family_are_sound(bench: Bench) -> None:
         assert bench.copies(small) * small.footprint_bytes > bench.cache_bytes
         products = [case for group in groups for case in group.cases if case.family == "gemm"]
         assert min(case.shape.m for case in products if case.format == "fp8") == 1
+        assert max(case.shape.m for case in products if case.format == "w4a16") <= 256
 
 
 def test_the_table_reads_back_and_is_not_overwritten(tmp_path: Path) -> None:
@@ -267,6 +271,61 @@ def test_after_a_failed_capture_a_device_that_answers_nothing_ends_the_process(m
     monkeypatch.setattr(torch.cuda, "empty_cache", still_captures)
     with pytest.raises(DeviceBrokenError, match="captures_underway"):
         _captured([kernel], rounds=1)
+
+
+def test_the_device_sleeps_while_a_graph_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launch time would lie between the two events otherwise."""
+    done: list[str] = []
+
+    class Event:
+        def __init__(self, **options: object) -> None: ...
+
+        def record(self) -> None:
+            done.append("event")
+
+        def synchronize(self) -> None: ...
+
+        def elapsed_time(self, other: object) -> float:
+            return 1.0
+
+    class Graph:
+        def replay(self) -> None:
+            done.append("replay")
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: done.append("sleep"))
+    monkeypatch.setattr("validation.measure.timing._captured", lambda calls, rounds: Graph())
+    case = Case(
+        family="f", kernel="k", format="bf16", shape=Shape(), footprint_bytes=8, build=lambda copies: [lambda: None]
+    )
+    measured = measure_cuda(case, copies=1, budget_s=0.01, meter=Meter(nvml=None))
+    assert measured.mode == "graph"
+    samples = done[done.index("sleep") :]
+    assert samples == ["sleep", "event", "replay", "event"] * (len(samples) // 4)
+
+
+def test_attention_runs_the_kernel_that_its_row_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch takes another by default than the one that is timed (pytorch issue 142132)."""
+    taken: list[SDPBackend] = []
+
+    def pinned(backend: SDPBackend) -> nullcontext[None]:
+        taken.append(backend)
+        return nullcontext()
+
+    monkeypatch.setattr("validation.measure.attention.sdpa_kernel", pinned)
+    for kernel in BACKENDS:
+        shape = Shape(sequences=1, query_tokens=2, context_tokens=2, num_heads=2, num_kv_heads=1, head_dim=8)
+        for call in _calls(CPU, shape, kernel, torch.float32, 1):
+            call()
+    assert taken == list(BACKENDS.values())
+
+
+def test_groups_are_chosen_by_their_whole_names() -> None:
+    chosen = chosen_groups(GPU, seed=0, only=["gemm bf16"])
+    assert [group.name for group in chosen] == ["gemm bf16"]
+    assert {"gemm bf16_2_4", "grouped gemm bf16"} <= {group.name for group in chosen_groups(GPU, seed=0)}
+    with pytest.raises(ValueError, match="no such group"):
+        chosen_groups(GPU, seed=0, only=["gemm"])
 
 
 def test_anchors_stand_at_both_ends_and_in_the_middle() -> None:

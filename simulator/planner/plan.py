@@ -327,7 +327,9 @@ def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[
     if question.policy.utilization > _RISKY_UTILIZATION:
         found.append(Note("high_utilization", {"utilization": question.policy.utilization}))
     if best.cost.per_hour is None:
-        found.append(Note("price_unknown", {"hardware": best.hardware}))
+        provider = question.spec.provider
+        known = {"hardware": best.hardware, "provider": provider}
+        found.append(Note("price_unlisted" if provider else "price_unknown", known))
     unpriced = {fleet.hardware for fleet in fleets if fleet.cost.per_hour is None and fleet.devices < best.devices}
     if best.cost.per_hour is not None and unpriced:
         found.append(Note("smaller_unpriced", {"hardware": sorted(unpriced)}))

@@ -178,6 +178,12 @@ class TestStock:
         stock = plan.study(StockPlan)
         assert stock is not None
         assert stock.bought % 8 == 0
+        (share,) = stock.shares
+        assert share.busy_devices == 2 * (share.replicas + share.spares) == stock.devices - stock.idle_devices
+        said = (
+            f"on {share.busy_devices} h100-sxm-80gb ({share.label}, 20 of them stock) + {stock.idle_devices} idle GPUs"
+        )
+        assert said in sentence(plan)
         per_device_w = plan.best.maximum_w / plan.best.devices
         assert stock.maximum_w == pytest.approx(stock.devices * per_device_w)
         limits = {"max_power_kw": stock.maximum_w / 1000 - 1, "max_racks": 1}

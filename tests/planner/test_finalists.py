@@ -47,6 +47,8 @@ def test_the_next_fleet_says_that_it_was_not_simulated(nothing: Verification) ->
     assert "not simulated" not in rival_text(plan.rival, plan)
     checked = replace(plan, verification=FleetVerification(at_peak=nothing, degraded=nothing))
     assert f"{plan.rival.label}, not simulated)" in rival_text(plan.rival, checked)
+    unsure = rival_text(replace(plan.rival, doubt=0.1, cost_change=0.2), plan)
+    assert f"20 % more; for unsure step times costs count 10 % against {plan.rival.hardware}." in unsure
 
 
 @given(planned=st.integers(1, 60), needed=st.integers(1, 200), fewer=st.booleans())

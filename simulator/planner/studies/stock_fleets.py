@@ -64,6 +64,11 @@ class FleetShare:
         return self.rate_per_s / self.counts[-1]
 
     @property
+    def busy_devices(self) -> int:
+        """Accelerators of replicas and spares: others only fill up servers."""
+        return self.serving.devices(self.counts) + self.serving.devices(self.spare)
+
+    @property
     def log_sigma(self) -> float:
         """Standard deviation of log(measured / predicted) of its step times, those of the part that is known least."""
         return max(operating_steps(part).log_sigma for part in self.serving.parts)
@@ -103,6 +108,11 @@ class StockPlan(Study):
     def provenance(self) -> str:
         """How the step times of the fleet that is known least are known."""
         return max(Provenance[share.provenance.upper()] for share in self.shares).label
+
+    @property
+    def idle_devices(self) -> int:
+        """Accelerators in use that only fill up servers."""
+        return self.devices - sum(share.busy_devices for share in self.shares)
 
     @property
     def bought(self) -> int:

@@ -62,10 +62,11 @@ def _existing(share: FleetShare) -> str:
 
 def _stock_equation(stock: StockPlan) -> str:
     parts = [
-        f"{say.counted_text(share.replicas, 'replica')} + {share.spares:,} spare on {share.devices:,} {share.hardware} "
-        f"({share.label}{_existing(share)})"
+        f"{say.counted_text(share.replicas, 'replica')} + {share.spares:,} spare on "
+        f"{share.busy_devices:,} {share.hardware} ({share.label}{_existing(share)})"
         for share in stock.shares
     ]
+    parts += [f"{_devices(stock.idle_devices, 'idle GPUs')} in whole servers"] if stock.idle_devices else []
     return f"{_to_obtain_text(stock)} = {' + '.join(parts)}"
 
 
@@ -131,7 +132,10 @@ def rival_text(rival: Rival, plan: CapacityPlan) -> str:
     share, dearer = say.percent_text(abs(rival.cost_change)), rival.cost_change >= 0
     price = say.price_text(rival.cost_per_hour, currency)
     fleet = f"{rival.devices:,} {rival.hardware} ({rival.label}{unsure}) at {price}/h"
-    first, once = f"Next: {fleet}, {share} more.", ""
+    counts = {rival.hardware: rival.doubt, best.hardware: best.doubt} if rival.doubt != best.doubt else {}
+    against = " and ".join(f"{say.percent_text(doubt)} against {name}" for name, doubt in counts.items() if doubt)
+    unsure = f"; for unsure step times costs count {against}" if against else ""
+    first, once = f"Next: {fleet}, {share} more{unsure}.", ""
     if share == say.percent_text(0.0) and rival.doubt == best.doubt:
         return f"Next: {fleet}, as much: at other prices it would be the choice."
     if not dearer:

@@ -46,9 +46,9 @@ from simulator.reports.sections.answer import (
 )
 from simulator.reports.sections.options import plan_options_chart
 from simulator.reports.sections.stock import stock_figures, stock_gauges, stock_verdict_line
-from simulator.reports.words.derivation import detail_text, resource_text
+from simulator.reports.words.derivation import detail_text
 from simulator.reports.words.fields import note_texts
-from simulator.reports.words.plan_inputs import warning_texts
+from simulator.reports.words.plan_inputs import resource_text, warning_texts
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, PLANNED_MODEL, PLANNED_RATE_PER_S
 from simulator.traffic.workload_presets import CHAT, WorkloadPreset
 

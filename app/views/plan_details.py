@@ -39,9 +39,9 @@ from simulator.reports.sections.cost import (
 )
 from simulator.reports.sections.gap import gap_sections
 from simulator.reports.sections.stock import stock_blocks, stock_money_blocks
-from simulator.reports.words.derivation import explanation, nearest_rejections, terms_text
+from simulator.reports.words.derivation import explanation, nearest_rejections
 from simulator.reports.words.fields import sentence
-from simulator.reports.words.plan_inputs import plan_input
+from simulator.reports.words.plan_inputs import plan_input, terms_text
 from simulator.specs.question.plan import PlanSpec, plan_spec
 
 _DRAWN = "with step times and demand drawn together"

@@ -16,9 +16,8 @@ from simulator.reports.content.document import Block, Bullets, Figure, Paragraph
 from simulator.reports.content.quantities import counted_text
 from simulator.reports.formats.text import sections_text, table_cells
 from simulator.reports.sections import answer
-from simulator.reports.words.derivation import bought_text, explanation, families_text, order_text
 from simulator.reports.words.fields import reason_in_words
-from simulator.reports.words.plan_inputs import plan_input
+from simulator.reports.words.plan_inputs import bought_text, families_text, order_text, plan_input
 from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
@@ -171,12 +170,18 @@ def _prices(plan: CapacityPlan) -> tuple[Section, ...]:
     return (Section(key="price_ranking", title="Prices and the ranking", blocks=answer.price_blocks(plan)),)
 
 
+def _derived(plan: CapacityPlan) -> tuple[Section, ...]:
+    from simulator.reports.words.derivation import explanation
+
+    return (Section(key="derivation", title="How it was derived", blocks=(Bullets(items=explanation(plan)),)),)
+
+
 def plan_sections(plan: CapacityPlan, *, explain: bool) -> tuple[Section, ...]:
     """The answer with its fleets, the studies, the derivation if asked for, and every assumption with its source."""
-    derived = Section(key="derivation", title="How it was derived", blocks=(Bullets(items=tuple(explanation(plan))),))
     said = tuple(f"{item.name}: {item.value} ({item.source})" for item in map(plan_input, plan.assumptions))
     assumed = Section(key="assumptions", title="Assumptions", blocks=(Bullets(items=said),))
-    return (_answer(plan), *_prices(plan), *_studies(plan), *((derived,) if explain else ()), assumed)
+    derived = _derived(plan) if explain else ()
+    return (_answer(plan), *_prices(plan), *_studies(plan), *derived, assumed)
 
 
 def plan_text(plan: CapacityPlan, *, explain: bool) -> str:

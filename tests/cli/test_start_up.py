@@ -51,7 +51,7 @@ PACKAGES = (
     "simulator.techniques.speculation",
     "simulator.traffic.recorded",
 )
-MODULES_AT_MOST = 96
+MODULES_AT_MOST = 95
 """Modules of the library behind one plan of a dense model, packages apart; the aim is 80. Only ever lower this."""
 
 

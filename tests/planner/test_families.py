@@ -6,7 +6,7 @@ import pytest
 
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.search import SHOWN_FLEETS
-from simulator.reports.words.derivation import families_text
+from simulator.reports.words.plan_inputs import families_text
 from simulator.specs.question.plan import plan_spec
 
 BLACKWELL_AND_CDNA = ("mi355x", "b200", "mi350x", "b300")

@@ -13,8 +13,7 @@ from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.money.market import MarketPrice, PriceRule, check_rule, market_price, named_provider
 from simulator.planner.plan import plan_capacity, stale_prices
-from simulator.reports.words.derivation import price_source_text, taken_text
-from simulator.reports.words.plan_inputs import warning_text
+from simulator.reports.words.plan_inputs import price_source_text, taken_text, warning_text
 from simulator.specs.money.prices import OfferKind, OfferSpec, PriceOf, PriceProfile, ProviderKind, load_prices
 from simulator.specs.question.plan import plan_spec
 from tests.for_every import for_every

@@ -25,9 +25,8 @@ from simulator.planner.search.question import Question
 from simulator.planner.search.usual_search import usual_search
 from simulator.planner.serving.replica import LoadPolicy
 from simulator.planner.serving.shapes import Aggregated, evaluate, replicas_for
-from simulator.reports.words.derivation import resource_text
 from simulator.reports.words.fields import rejection_text, sentence
-from simulator.reports.words.plan_inputs import warning_texts
+from simulator.reports.words.plan_inputs import resource_text, warning_texts
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.model.loading import load_model

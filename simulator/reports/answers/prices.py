@@ -150,7 +150,7 @@ def comparison_text(prices: PriceProfile, *, asked: PriceFilter, quotes: PricePr
 
 
 def _market_table(found: Sequence[tuple[PriceRule, MarketPrice]], prices: PriceProfile) -> Table:
-    from simulator.reports.words.derivation import taken_text
+    from simulator.reports.words.plan_inputs import taken_text
 
     paid = partial(price_text, currency=prices.currency)
     rows = [

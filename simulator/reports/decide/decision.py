@@ -19,8 +19,8 @@ from simulator.reports.sections.answer import device_word, rival_text, sentence
 from simulator.reports.sections.cost import buying_text
 from simulator.reports.sections.stock import existing, slowest, stock_shapes
 from simulator.reports.studies import Studies, named_parts
-from simulator.reports.words.derivation import TERMS, bought_text, offers_text, terms_text
 from simulator.reports.words.fields import note_text
+from simulator.reports.words.plan_inputs import TERMS, bought_text, offers_text, terms_text
 from simulator.units import KILO
 
 

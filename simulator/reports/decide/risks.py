@@ -21,9 +21,8 @@ from simulator.reports.sections.appendix import figure_words
 from simulator.reports.sections.cost import figure_cell, figure_name, ways_table
 from simulator.reports.sections.uncertainty import breaks_text, drawn_blocks
 from simulator.reports.studies import Studies, named_parts, of_each
-from simulator.reports.words.derivation import TERMS, terms_text
 from simulator.reports.words.fields import note_text
-from simulator.reports.words.plan_inputs import plan_input, warning_text
+from simulator.reports.words.plan_inputs import TERMS, plan_input, terms_text, warning_text
 from simulator.specs.base import Note, Source, ValueOrigin
 from simulator.specs.money.ownership import ROOM_FIGURES, SourcedFigure
 

@@ -15,7 +15,7 @@ from simulator.planner.money.tco import PASSING, annuity_factor, commitment_mont
 from simulator.planner.money.tco_records import TotalCost
 from simulator.records import dataclass
 from simulator.reports.content.quantities import RENTAL_NAMES
-from simulator.reports.words.derivation import terms_text
+from simulator.reports.words.plan_inputs import terms_text
 from simulator.specs.base import Spec, is_recalled, read_yaml, validate
 from simulator.specs.money.ownership import SourcedFigure
 from simulator.units import KILO

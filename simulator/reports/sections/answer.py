@@ -13,7 +13,7 @@ from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import COMMITMENT_MONTHS
 from simulator.reports.content import document as doc
 from simulator.reports.content import quantities as say
-from simulator.reports.words.derivation import CASES, ranking_texts, resource_text, steady_text, taken_text
+from simulator.reports.words.plan_inputs import CASES, ranking_texts, resource_text, steady_text, taken_text
 from simulator.specs.question.plan_values import ObjectiveSpec, watched
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from simulator.reports.content import document as doc
 from simulator.reports.content import quantities as say
 from simulator.reports.content.document import Origin, Table, fraction, number, table, text
 from simulator.reports.studies import Studies
-from simulator.reports.words.derivation import TERMS
 from simulator.reports.words.fields import flagged, note_text, note_texts
+from simulator.reports.words.plan_inputs import TERMS
 from simulator.specs.base import is_recalled
 from simulator.specs.money.ownership import OwnershipProfile, SourcedFigure
 from simulator.units import MEGA

@@ -17,8 +17,9 @@ from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import change_text, counted_text, money_text, price_text
 from simulator.reports.sections.answer import price_blocks
 from simulator.reports.studies import Studies
-from simulator.reports.words.derivation import families_text, nearest_rejections, order_text, terms_text
+from simulator.reports.words.derivation import nearest_rejections
 from simulator.reports.words.fields import note_text, rejection_text
+from simulator.reports.words.plan_inputs import families_text, order_text, terms_text
 from simulator.specs.question.plan_values import watched
 from simulator.units import KILO
 

@@ -11,8 +11,9 @@ from simulator.reports.content.document import Block, Bullets, count, kilowatts,
 from simulator.reports.content.quantities import counted_text, kilowatts_text, price_text, seconds_text, served_unit
 from simulator.reports.sections.resilience import operation_blocks
 from simulator.reports.studies import Studies, of_each
-from simulator.reports.words.derivation import derivation, detail_text, resource_text
+from simulator.reports.words.derivation import derivation, detail_text
 from simulator.reports.words.fields import flag_of
+from simulator.reports.words.plan_inputs import resource_text
 from simulator.units import plain_text
 
 

@@ -19,7 +19,7 @@ from simulator.planner.verification.records import Finalists, FleetVerification,
 from simulator.reports.answer import dump, picked
 from simulator.reports.sections.answer import sentence
 from simulator.reports.sections.performance import finalists_outcome
-from simulator.reports.words.derivation import detail_text, explanation, resource_text
+from simulator.reports.words.derivation import detail_text, explanation
 from simulator.reports.words.fields import (
     assumption_texts,
     error_content,
@@ -29,7 +29,7 @@ from simulator.reports.words.fields import (
     plan_command,
     rejection_text,
 )
-from simulator.reports.words.plan_inputs import plan_input, warning_texts
+from simulator.reports.words.plan_inputs import plan_input, resource_text, warning_texts
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import ObjectiveSpec
 

@@ -3,165 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from simulator.phases.memory import MemoryPlan
-from simulator.planner.money.market import MarketPrice
 from simulator.planner.serving.capacity import Limit, Resource
-from simulator.reports.content.quantities import counted_text, money_text, price_text, seconds_text, served_unit
-from simulator.reports.words.fields import flag_of, note_text, rejection_text, sentence
+from simulator.reports.content.quantities import seconds_text, served_unit
+from simulator.reports.words.fields import note_text, rejection_text, sentence
+from simulator.reports.words.plan_inputs import offers_text, resource_text
 from simulator.specs.base import Note
-from simulator.specs.money.prices import OfferKind
-from simulator.specs.question.plan import NONE
 from simulator.specs.question.plan_values import ObjectiveSpec, watched
 from simulator.units import KILO, bound_text, percent_text
 
 if TYPE_CHECKING:
-    from simulator.planner.capacity_plan import BoughtFleet, CapacityPlan, PriceRanking, PriceRival
-    from simulator.planner.fleet.records import Fleet, FleetCost
-    from simulator.planner.records import FamilyFound, Rejection
+    from simulator.planner.capacity_plan import CapacityPlan
+    from simulator.planner.fleet.records import Fleet
+    from simulator.planner.records import Rejection
     from simulator.planner.serving.pool_states import Transfer
-
-TERMS: Mapping[OfferKind, str] = MappingProxyType(
-    {
-        "on_demand": "on demand",
-        "reserved_1y": "1 year",
-        "reserved_3y": "3 years",
-        "spot": "spot",
-        "capacity_block": "capacity block",
-    }
-)
-
-
-CASES: Mapping[str, str] = MappingProxyType(
-    {
-        "planned": "as planned",
-        "low": "all at their lowest",
-        "median": "all at their median",
-        "high": "all at their highest",
-        "hyperscaler": "hyperscalers alone",
-        "specialist": "specialists alone",
-        "marketplace": "marketplaces alone",
-    }
-)
-
-
-def terms_text(terms: Sequence[OfferKind]) -> str:
-    """``on demand``, ``1 year``, or both of a median between them."""
-    return " or ".join(TERMS[kind] for kind in terms)
-
-
-def taken_text(price: MarketPrice) -> str:
-    """``1 year, median of 6``, ``on demand, Oracle Cloud``: what was taken, for a column of a table."""
-    old = ", old" if price.outdated else ""
-    return f"{terms_text(price.terms)}, {_whose(price)}{old}"
-
-
-def offers_text(cost: FleetCost) -> str:
-    """What was taken of each accelerator's prices, and when it was asked: ``1 year, median of 6, 2026-09-27``."""
-    return " + ".join(f"{taken_text(item)}, {item.date}" for item in cost.prices) or cost.offer
-
-
-def _whose(price: MarketPrice) -> str:
-    match price.taken:
-        case "median" if price.of_median > 1:
-            return f"median of {price.of_median}"
-        case "low" | "high":
-            return f"{price.taken} of {price.providers}"
-        case "marked":
-            return price.provider
-    return f"{price.provider} only"
-
-
-def price_source_text(price: MarketPrice, *, currency: str) -> str:
-    """What was taken, between which ends, from how many offers of which days."""
-    said = f"{price_text(price.per_hour, currency)} an hour ({terms_text(price.terms)}): "
-    match price.taken:
-        case "only":
-            said += f"{price.provider}, the only offer"
-        case "marked":
-            said += f"{price.provider}, marked in the list"
-        case "low" | "high":
-            end = "lowest" if price.taken == "low" else "highest"
-            said += f"{price.provider}, the {end} of {counted_text(price.providers, 'offer')}"
-        case _:
-            said += price.provider
-    if price.providers > 1:
-        low, high = price_text(price.low, currency), price_text(price.high, currency)
-        said += f"; {price.providers} run from {low} ({price.low_provider}) to {high} ({price.high_provider})"
-    days = price.date if price.oldest == price.date else f"{price.oldest} to {price.date}"
-    said += f"; of {days}"
-    if price.left_out:
-        said += f"; {counted_text(price.left_out, 'stale price')} left out"
-    return f"{said}; stale on the day of the list" if price.outdated else said
-
-
-def price_switch_text() -> str:
-    """How to take another of the listed prices."""
-    return f"{flag_of('price_of')} and {flag_of('provider')} take others"
-
-
-def _rival_text(rival: PriceRival, *, currency: str, first: bool) -> str:
-    name = f"{rival.hardware} {rival.setup}"
-    said = f"{name}{', the next,' if first and rival.per_hour is not None else ''} wins below "
-    said += f"{price_text(rival.wins_below, currency)}"
-    if rival.per_hour is None or rival.low is None:
-        return f"{said}; nobody lists a price"
-    planned = f"planned at {price_text(rival.per_hour, currency)}"
-    lowest = f"{rival.low_provider} asks {price_text(rival.low, currency)}"
-    return f"{said} ({planned}): {lowest}" if rival.offered else f"{said} ({planned}); nobody asks less"
-
-
-def _limit_text(above: float, price: MarketPrice, *, currency: str, average: str) -> str:
-    """Up to which price the chosen accelerator stays the choice, and what is asked for it."""
-    low, high = price_text(price.low, currency), price_text(price.high, currency)
-    said = f"{price.hardware} is chosen up to {price_text(above, currency)} an hour{average}"
-    if price.providers == 1:
-        return f"{said}; its only offer is {low} ({price.low_provider})"
-    if price.high <= above:
-        return f"{said}; all its offers are below that, {low} to {high}"
-    return f"{said}; its offers run from {low} ({price.low_provider}) to {high} ({price.high_provider})"
-
-
-def ranking_texts(found: PriceRanking, best: Fleet) -> tuple[str, ...]:
-    """Where another fleet than the chosen one becomes the choice, a sentence each without its stop."""
-    lines, price, currency = [], best.price, best.cost.currency
-    if price is not None and found.loses_above is not None:
-        average = " on average" if best.is_unlike else ""
-        lines.append(_limit_text(found.loses_above, price, currency=currency, average=average))
-    lines += [_rival_text(item, currency=currency, first=place == 0) for place, item in enumerate(found.rivals)]
-    return tuple(lines)
-
-
-def bought_text(bought: BoughtFleet, *, currency: str) -> str:
-    """What the cheapest fleet costs that quotes allow to buy, beside the one that costs least to rent."""
-    term = "as planned" if bought.rent_kind == "planned" else TERMS[bought.rent_kind]
-    rent = f"renting {bought.rent_hardware} ({term}, {price_text(bought.rent_per_hour, currency)})"
-    named = " ".join(f"{flag_of('hardware')} {name}" for name in bought.accelerators)
-    advice = f": buy it, {named} plans it alone" if bought.chosen else ""
-    return (
-        f"Bought at the quote of {bought.provider}, {bought.devices:,} x {bought.hardware} {bought.setup} cost "
-        f"{price_text(bought.per_hour, currency)} an hour over {bought.years} years with their operation "
-        f"({money_text(bought.capital, currency)} at the start), {percent_text(abs(bought.change))} "
-        f"{'less' if bought.change < 0 else 'more'} than {rent}{advice}."
-    )
-
-
-def steady_text(found: PriceRanking) -> str:
-    """Whether the recommendation depends on the prices, in one sentence."""
-    first = found.cases[0]
-    unlisted = [CASES[case.name].removesuffix(" alone") for case in found.cases if not case.chosen_priced]
-    absent = f" {' and '.join(unlisted).capitalize()} do not list it." if unlisted else ""
-    if found.steady:
-        return f"{first.hardware} is chosen at the lowest, planned and highest listed prices alike.{absent}"
-    others = [
-        f"{case.hardware} ({CASES[case.name]})"
-        for case in found.cases
-        if case.hardware != first.hardware and case.chosen_priced
-    ]
-    return f"The choice rests on prices: {first.hardware} wins as planned, {', '.join(others)}. Get quotes.{absent}"
-
 
 _SLOTS = {
     Resource.KV_MEMORY: "the KV cache is full",
@@ -169,15 +26,6 @@ _SLOTS = {
     Resource.TOKEN_BUDGET: "max_num_batched_tokens is reached",
 }
 _STEP_BOUND = {Resource.MEMORY: "memory", Resource.HOST: "host"}
-
-
-def _own_resource(limit: Limit) -> str:
-    return str(limit.resource) if limit.objective is None else f"{limit.objective.name} ({limit.resource})"
-
-
-def resource_text(limit: Limit) -> str:
-    """``KV memory``, ``TPOT p95 (memory bandwidth)``; of both pools where they differ."""
-    return "; ".join(f"{role}: {_own_resource(own)}" for role, own in limit.of_pools) or _own_resource(limit)
 
 
 def _own_detail(limit: Limit) -> str:
@@ -319,35 +167,3 @@ def derivation(plan: CapacityPlan) -> tuple[str, ...]:
         *_fleet_lines(plan, plan.best),
         *_cost_lines(plan.best),
     )
-
-
-def order_text(fleets: Sequence[Fleet]) -> str:
-    """How a table of fleets is sorted: what counts against kernels that nobody measured is part of it."""
-    return "cheapest first" + (", unmeasured kernels counted as dearer" if any(item.doubt for item in fleets) else "")
-
-
-def families_text(plan: CapacityPlan) -> str:
-    """``Searched as well on h100, h200: engine limits save 6 % on h100; nothing is saved by pools.``"""
-    families, spec = plan.families, plan.spec
-    found = [_found(item) for item in families if item.saving > 0]
-    nothing = "; ".join(item.family for item in families if item.saving <= 0)
-    found += [f"nothing is saved by {nothing}"] if nothing else []
-    open_options = (
-        ("pipeline stages", f"{flag_of('search')} wide", spec.pp_size),
-        ("speculation", flag_of("any_technique"), spec.speculation),
-        ("other formats", flag_of("any_precision"), spec.weights),
-        ("two pools", f"{flag_of('serving')} disaggregated", not spec.speculation or NONE in spec.speculation),
-    )
-    left = [(name, flag) for name, flag, asked in open_options if not asked]
-    names, flags = ", ".join(name for name, _ in left), ", ".join(flag for _, flag in left)
-    said = f" Left out: {names} ({flags})." if left else ""
-    others = not spec.hardware and any(fleet.hardware not in plan.searched for fleet in plan.fleets)
-    if others:
-        said = f" Not searched so: the others, which may need fewer where {flag_of('hardware')} names them.{said}"
-    where = f" on {', '.join(plan.searched)}" if others else ""
-    return f"Searched as well{where}: {'; '.join(found)}.{said}"
-
-
-def _found(item: FamilyFound) -> str:
-    said = f"{item.family} save {percent_text(item.saving)} on {item.hardware}"
-    return said if item.kept else f"{said} ({item.label}), too little for what they take to run"

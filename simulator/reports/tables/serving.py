@@ -258,16 +258,17 @@ def _replicas_text(deployment: Deployment, *, replicas: int) -> str:
 
 
 def _setup_text(deployment: Deployment, replicas: str) -> str:
-    return f"{deployment.model.name} on {replicas}, {deployment.engine.name} {deployment.engine.version}"
+    engine, weights = deployment.engine, deployment.plan.weights.value
+    return f"{deployment.model.name} on {replicas}, {weights} weights, {engine.name} {engine.version}"
 
 
 def setup_text(deployment: Deployment, *, replicas: int) -> str:
-    """``llama-3.1-8b on 2 x TP1 PP2 h100-sxm-80gb, vllm 0.15.1``."""
+    """``llama-3.1-8b on 2 x TP1 PP2 h100-sxm-80gb, bf16 weights, vllm 0.15.1``."""
     return _setup_text(deployment, _replicas_text(deployment, replicas=replicas))
 
 
 def pools_setup_text(prefill: Pool, decode: Pool) -> str:
-    """``llama-3.1-8b on 1 x TP1 h100-sxm-80gb for prompts and 2 x TP1 ... for answers, vllm 0.15.1``."""
+    """``llama-3.1-8b on 1 x TP1 h100-sxm-80gb for prompts and 2 x TP1 ... for answers, bf16 weights, vllm 0.15.1``."""
     prompts, answers = (_replicas_text(pool.deployment, replicas=pool.replicas) for pool in (prefill, decode))
     return _setup_text(decode.deployment, f"{prompts} for prompts and {answers} for answers")
 

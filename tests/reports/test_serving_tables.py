@@ -130,7 +130,10 @@ class TestSentences:
         text = setup_text(replica, replicas=3)
         assert text.startswith("llama-3.1-8b on 3 x TP2 PP2 h100-sxm-80gb, bf16 weights, vllm ")
         pools = pools_setup_text(Pool(deployment=replica, replicas=1), Pool(deployment=replica, replicas=2))
-        assert "1 x TP2 PP2 h100-sxm-80gb for prompts and 2 x TP2 PP2 h100-sxm-80gb for answers, bf16 weights, vllm " in pools
+        assert (
+            "1 x TP2 PP2 h100-sxm-80gb for prompts and 2 x TP2 PP2 h100-sxm-80gb for answers, bf16 weights, vllm "
+            in pools
+        )
 
     def test_a_sparkline_rises_in_eighths(self) -> None:
         values = np.array([0.0, 1.0, 4.0, 8.0, 16.0])

@@ -169,7 +169,7 @@ def test_whether_the_answer_has_changed_is_said_of_the_last_one(monkeypatch: pyt
 def test_a_number_out_of_range_is_answered_with_the_nearest_that_works(
     name: str, key: str, asked: str, answered: float
 ) -> None:
-    page = opened(name, {key: asked, **(SMALL if name == "plan" and key != "rps" else {})})
+    page = opened(name, {**(SMALL if name == "plan" else {}), key: asked})
     assert not page.exception
     assert page.session_state[key] == answered
     (text,) = _banner(page)

@@ -178,6 +178,7 @@ def test_the_oldest_answers_go(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert {path.stem for path in folder.iterdir()} == {"2", "3", "4"}
 
 
+@pytest.mark.usefixtures("few_accelerators")
 def test_refusals_are_not_kept(folder: Path) -> None:
     assert main(["--rps", "1", "--model", "llama-3.1-8b", "--hardware", "h100", "--tp", "1", "--ttft-p95", "1us"]) == 3
     assert not folder.exists()

@@ -224,6 +224,7 @@ def test_a_malformed_workload_is_a_usage_error(capsys: pytest.CaptureFixture[str
     assert f"--workload: {path}, line 2: not valid YAML" in answer.err
 
 
+@pytest.mark.usefixtures("few_accelerators")
 def test_refusal_as_json_keeps_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     answer = Answer(capsys, *BASE, "--tpot-p95", "1ms", "--json")
     assert answer.code == 3

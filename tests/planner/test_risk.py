@@ -461,6 +461,7 @@ class TestRental:
 
 
 class TestUncertainty:
+    @pytest.mark.usefixtures("draws_alone")
     def test_the_same_seed_gives_the_same_numbers(self) -> None:
         first, again, other = (planned(uncertainty=True, seed=seed).study(Uncertainty) for seed in (3, 3, 4))
         assert first == again
@@ -468,6 +469,7 @@ class TestUncertainty:
         assert other is not None
         assert first.devices != other.devices or first.enough_share != other.enough_share
 
+    @pytest.mark.usefixtures("draws_alone")
     def test_certainty_gives_back_the_plan(self) -> None:
         question = resolve(plan_spec({"rps": 300, "model": "llama-3.1-70b", "uncertainty": True, "demand_sigma": 0}))
         item = ranked()[0]
@@ -476,6 +478,7 @@ class TestUncertainty:
         found = uncertainty_of(question, [item])
         assert found.devices.p10 <= item.devices <= found.devices.p90
 
+    @pytest.mark.usefixtures("draws_alone")
     def test_more_doubt_spreads_wider(self) -> None:
         narrow, wide = (planned(uncertainty=True, demand_sigma=sigma).study(Uncertainty) for sigma in (0.0, 0.5))
         assert narrow is not None
@@ -483,6 +486,7 @@ class TestUncertainty:
         assert wide.devices.p90 - wide.devices.p10 > narrow.devices.p90 - narrow.devices.p10
         assert narrow.devices.p10 <= narrow.devices.p50 <= narrow.devices.p90
 
+    @pytest.mark.usefixtures("draws_alone")
     def test_quantiles_match_the_law_of_the_draws(self) -> None:
         plan = planned(uncertainty=True, demand_sigma=0.3, draws=20000, rps=3000, round_to="device", spares=0)
         assert plan.study(Uncertainty) is not None
@@ -511,6 +515,7 @@ class TestUncertainty:
         assert margins["request rate"] == pytest.approx(slack)
         assert list(margins.values()) == sorted(margins.values())
 
+    @pytest.mark.usefixtures("draws_alone")
     def test_regret_is_least_for_the_recommended_where_nothing_is_unsure(self) -> None:
         plan = plan_capacity(
             plan_spec({"rps": 300, "model": "llama-3.1-70b", "hardware": ("h100", "h200"), "uncertainty": True})

@@ -56,6 +56,7 @@ def drawn(sized: Sized, *, sigma: float, seed: int = 0, others: tuple[Sized, ...
     return uncertainty_of(question, [sized, *others])
 
 
+@pytest.mark.usefixtures("draws_alone")
 @pytest.mark.parametrize("sigma", [0.0, 0.1, 1.0])
 def test_quantiles_are_in_order_and_the_plan_is_not_below_them(sized: Sized, sigma: float) -> None:
     found = drawn(sized, sigma=sigma)
@@ -71,6 +72,7 @@ def test_quantiles_are_in_order_and_the_plan_is_not_below_them(sized: Sized, sig
     assert found.cost_per_hour.p90 == pytest.approx(price * found.devices.p90)
 
 
+@pytest.mark.usefixtures("draws_alone")
 def test_a_wider_demand_widens_the_band_and_helps_nobody(sized: Sized) -> None:
     found = [drawn(sized, sigma=sigma) for sigma in (0.0, 0.1, 0.2, 0.4, 0.8)]
     widths = [item.devices.p90 - item.devices.p10 for item in found]
@@ -79,6 +81,7 @@ def test_a_wider_demand_widens_the_band_and_helps_nobody(sized: Sized) -> None:
     assert widths[-1] > 4 * widths[1]
 
 
+@pytest.mark.usefixtures("draws_alone")
 def test_draws_are_those_of_the_seed(sized: Sized) -> None:
     assert drawn(sized, sigma=0.3, seed=7) == drawn(sized, sigma=0.3, seed=7)
     assert drawn(sized, sigma=0.3, seed=7) != drawn(sized, sigma=0.3, seed=8)
@@ -90,6 +93,7 @@ def dearer(sized: Sized, times: float) -> Sized:
     return replace(sized, cost=replace(sized.cost, per_device_hour=price * times))
 
 
+@pytest.mark.usefixtures("draws_alone")
 def test_what_wins_every_draw_is_never_regretted(sized: Sized) -> None:
     found = drawn(sized, sigma=0.3, others=(dearer(sized, 20),)).regrets
     assert [item.best_share for item in found] == [1.0, 0.0]
@@ -97,6 +101,7 @@ def test_what_wins_every_draw_is_never_regretted(sized: Sized) -> None:
     assert found[1].mean_regret_per_hour > 0
 
 
+@pytest.mark.usefixtures("draws_alone")
 @pytest.mark.parametrize("times", [0.97, 1.0, 1.02])
 def test_where_draws_disagree_every_choice_is_regretted(sized: Sized, times: float) -> None:
     found = drawn(sized, sigma=0.3, others=(dearer(sized, times),)).regrets

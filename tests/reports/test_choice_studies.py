@@ -181,6 +181,7 @@ def test_limits_and_single_changes_stand_beside_the_steps() -> None:
 
 
 @pytest.mark.parametrize("limit", ["max_gpus", "max_cost_per_hour"])
+@pytest.mark.usefixtures("few_accelerators")
 def test_a_fleet_within_its_limits_is_offered_only_what_is_cheaper_or_smaller(limit: str) -> None:
     fixed = {"serving": "aggregated", "max_num_seqs": 256, "max_num_batched_tokens": 8192}
     fields = {"model": "llama-3.1-8b", "hardware": "h100", "rps": 20, "explain_gap": True, limit: 64, **fixed}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,7 @@ from tests.reports.report_cases import CREATED, studied, whole_report
 ENCODER = {"rps": 500.0, "model": "bert-base", "isl": 128, "osl": 1, "hardware": "l4"}
 
 
+@cache
 def made(**asked: object) -> Studies:
     return gather(plan_capacity(plan_spec(asked)), command="plan-capacity", created=CREATED)
 
@@ -50,7 +51,7 @@ def quoted(folder: Path, price: float) -> Studies:
     """The plan of the other tests with a quote of that purchase price."""
     offer = {"hardware": "h100", "kind": "purchase", "provider": "a vendor", "per_device": price, "source": "quote"}
     listed = {"extends": "default", "name": "own", "offers": [{**offer, "date": "2026-11-01"}]}
-    path = folder / "prices.yaml"
+    path = folder / f"prices-of-{price:.0f}.yaml"
     path.write_text(yaml.safe_dump(listed))
     return made(rps=40.0, model="llama-3.1-8b", hardware="h100", prices=str(path))
 

@@ -69,11 +69,11 @@ where the peak is higher (Marlin 1,470 to 1,740 FLOP on Blackwell and Hopper [Lu
 TYPICAL: dict[str, dict[str, float]] = {
     "tiled_gemm": {"compute_fraction": 0.857},
     "grouped_gemm": {
-        "compute_fraction": 0.671,
-        "memory_fraction": 0.748,
-        "unit_bandwidth": 9.33,
-        "pass_speedup": 1.06,
-        "launch_s": 2.38e-5,
+        "compute_fraction": 0.668,
+        "memory_fraction": 0.750,
+        "unit_bandwidth": 9.38,
+        "pass_speedup": 1.034,
+        "launch_s": 2.37e-5,
     },
     "tiled_prefill_attention": {"tensor_fraction": 0.445, "exponential_rate": 0.657},
     "split_decode_attention": {"memory_fraction": 0.869, "part_cycles": 2793.0},

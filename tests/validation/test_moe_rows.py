@@ -63,6 +63,25 @@ def test_ranks_that_ran_the_load_of_all_are_left_out() -> None:
         assert set(found.rows["moe_ep_size"]) == ranks
 
 
+def test_whole_rows_of_a_table_whose_ranks_ran_another_load_stand_beside_those_of_the_newest() -> None:
+    """Ranks that took 4 times as long as the newest table's had kept nine models of W4A16 out of SGLang's fits."""
+    parts = [table("", tokens=range(1, 41), hidden_size=size) for size in (2048, 4096, 6144)]
+    ranks = {"moe_ep_size": 8}
+    known = table("0.5.14", tokens=range(1, 41), **ranks).rows
+    other = table("0.5.10", tokens=range(1, 41), seconds=4e-4, **ranks).rows
+    older = pd.concat([*(part.rows for part in parts), other], ignore_index=True)
+    newest = pd.concat([table("", tokens=range(1, 11)).rows, known], ignore_index=True)
+    tables = [
+        Table(hardware="h100", library="sglang", version=version, rows=rows)
+        for version, rows in (("0.5.10", older), ("0.5.14", newest))
+    ]
+    found = table_of(tables, moe_dtype="bfloat16")
+    assert found is not None
+    groups = {group.variant: group.rows for group in kernel_groups(moe_rows(found.rows, moe_dtype="bfloat16"))}
+    assert {variant: len(rows) for variant, rows in groups.items()} == {"": 40 + 10 + 40, "expert_parallel": 40}
+    assert set(groups["expert_parallel"]["seconds"]) == {1e-4}
+
+
 def test_prompts_that_a_host_issues_count_from_twice_the_shortest_on(tmp_path: Path) -> None:
     for name, milliseconds in (("generation", [0.1, 0.2]), ("context", [0.4, 3.0])):
         rows = table("1.0", tokens=range(1024, 1026), moe_ep_size=8, distribution="uniform").rows.drop(

@@ -91,9 +91,9 @@ def exchanged_group(root: Path, *, hardware: str, library: str, moe_dtype: str) 
 
 
 def table_of(tables: Sequence[Table], *, moe_dtype: str) -> Table | None:
-    """The newest version that measured a format; an older one that agrees and is richer, in rows or in models; None
-    without any."""
-    parts = [(table, table.rows[table.rows["moe_dtype"] == moe_dtype]) for table in tables]
+    """Rows of a format in the newest version that measured it, in an older one that agrees and is richer, in rows or in
+    models (beside the newest's, where not all of its own say their load); None without any."""
+    parts = [(table, _known_loads(table, moe_dtype=moe_dtype)) for table in tables]
     measured = [(table, rows) for table, rows in parts if len(rows)]
     if not measured:
         return None
@@ -103,14 +103,30 @@ def table_of(tables: Sequence[Table], *, moe_dtype: str) -> Table | None:
     for table, rows in reversed(measured):
         rich = len(rows) >= RICH_SHARE * most and len(_models(rows)) >= RICH_MODELS * models
         if rich and (table is newest or _agree(newest_rows, rows)):
-            return _with_known_loads(table)
-    return _with_known_loads(newest)
+            return _beside_newest(table, rows=rows, newest=newest, newest_rows=newest_rows)
+    return _beside_newest(newest, rows=newest_rows, newest=newest, newest_rows=newest_rows)
 
 
-def _with_known_loads(table: Table) -> Table:
-    if (table.library, table.version) not in RANKS_NOT_DIVIDED:
+def _beside_newest(table: Table, *, rows: pd.DataFrame, newest: Table, newest_rows: pd.DataFrame) -> Table:
+    """``table`` where all its rows say their load, else those that do, of models that the newest lacks, beside it."""
+    if not _has_unknown(table):
         return table
-    return replace(table, rows=table.rows[table.rows["moe_ep_size"] == 1])
+    if table is newest:
+        return replace(table, rows=rows)
+    measured = pd.MultiIndex.from_frame(newest_rows[list(SHAPE)])
+    others = rows[~pd.MultiIndex.from_frame(rows[list(SHAPE)]).isin(measured)]
+    version = f"{newest.version} and {table.version}"
+    return replace(table, version=version, rows=pd.concat([newest_rows, others], ignore_index=True))
+
+
+def _has_unknown(table: Table) -> bool:
+    return (table.library, table.version) in RANKS_NOT_DIVIDED
+
+
+def _known_loads(table: Table, *, moe_dtype: str) -> pd.DataFrame:
+    """Rows of a format whose load is what they name."""
+    rows = table.rows[table.rows["moe_dtype"] == moe_dtype]
+    return rows[rows["moe_ep_size"] == 1] if _has_unknown(table) else rows
 
 
 def _models(rows: pd.DataFrame) -> pd.DataFrame:
@@ -195,9 +211,13 @@ def kernel_groups(rows: pd.DataFrame) -> tuple[KernelGroup, ...]:
     gated, parallel = rows["is_gated"], rows["moe_ep_size"] > 1
     alone = rows[gated & ~parallel] if (gated & ~parallel).any() else rows
     usual = _most_run(rows[rows["kernel_source"].isin(alone["kernel_source"])])
-    groups = [KernelGroup(variant="", rows=rows[rows["kernel_source"] == usual].reset_index(drop=True))]
+    # Ranks of few models are fitted apart: held out with their model they would leave the fit none.
+    few = len(_models(rows[parallel])) < RICH_MODELS * len(_models(rows[~parallel]))
+    whole = rows[~parallel] if few else rows
+    groups = [KernelGroup(variant="", rows=whole[whole["kernel_source"] == usual].reset_index(drop=True))]
     for variant, members in ((NOT_GATED_EXPERTS, rows[~gated]), (EXPERT_PARALLEL, rows[gated & parallel])):
-        if members.empty or usual in members["kernel_source"].to_numpy():
+        apart = few and variant == EXPERT_PARALLEL
+        if members.empty or (usual in members["kernel_source"].to_numpy() and not apart):
             continue
         own = members[members["kernel_source"] == _most_run(members)].reset_index(drop=True)
         groups.append(KernelGroup(variant=variant, rows=own))

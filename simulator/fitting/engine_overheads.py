@@ -269,21 +269,18 @@ def fit_overheads(deployment: Deployment, *, runs: Sequence[MeasuredRun]) -> Ove
     bare = with_overheads(deployment)
     alone = [_run(bare, item.scenario) for item in runs]
     floors = [_means_of(run) for run in alone]
+    pairs = tuple(zip(runs, floors, strict=True))
     slacks = [_slack(run, chance=chance) for run, chance in zip(alone, chances, strict=True)]
     for item, floor, slack in zip(runs, floors, slacks, strict=True):
         _check_floor(item.run, floor=floor, slack=slack)
-    step_s = float(np.median([_step_s(bare, item, floor_tpot_s=floor.tpot) for item, floor in _pairs(runs, floors)]))
+    step_s = float(np.median([_step_s(bare, item, floor_tpot_s=floor.tpot) for item, floor in pairs]))
     request_s = _request_s(with_overheads(bare, step_s=step_s), runs, slacks=slacks)
     found = _fit(bare, runs, before, step_s=step_s, request_s=request_s)
     if request_s:
-        beside = np.array([_inside_s(bare, item, floor=floor) for item, floor in _pairs(runs, floors)])
+        beside = np.array([_inside_s(bare, item, floor=floor) for item, floor in pairs])
         held_s, prompt_s = np.median(beside, axis=0).tolist()
         found = min(found, _fit(bare, runs, before, step_s=held_s, prompt_s=prompt_s), key=lambda one: one.size)
     return _kept(deployment, runs, before) if found.size >= _size(before) else found.fit
-
-
-def _pairs(runs: Sequence[MeasuredRun], floors: Sequence[Means]) -> list[tuple[MeasuredRun, Means]]:
-    return list(zip(runs, floors, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

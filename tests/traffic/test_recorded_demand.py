@@ -134,18 +134,19 @@ def test_results_that_say_nothing_are_refused(changes: dict[str, Any], code: str
 def guidellm(rate: float) -> ResultFile:
     block = {"mean": 200.0, "std_dev": 50.0, "percentiles": {"p50": 190.0, "p95": 300.0}}
     return result(
+        config={"backend": {"model": "some/model"}},
         metrics={
             "requests_per_second": {"successful": {"mean": rate}},
             "request_totals": {"successful": 100},
             "prompt_token_count": {"successful": block},
             "output_token_count": {"successful": {"mean": 40.0, "std_dev": 0.0}},
-        }
+        },
     )
 
 
 def test_the_fastest_of_several_benchmarks_is_taken() -> None:
     found = guidellm_demand([guidellm(2.0), guidellm(8.0), guidellm(4.0)])
-    assert found.rate_per_s == 8.0
+    assert (found.rate_per_s, found.model) == (8.0, "some/model")
     assert found.duration_s == pytest.approx(100 / 8)
     assert found.isl == Spread(mean=200.0, cv=0.25, p50=190.0, p95=300.0)
     assert found.osl == Spread(mean=40.0, cv=0.0, p50=None, p95=None)

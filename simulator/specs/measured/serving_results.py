@@ -104,8 +104,7 @@ def _block_cv(file: ResultFile, block: str, *, deviation: str, center: str) -> f
     return None if spread is None else spread / file.positive(f"{block}.{center}")
 
 
-def _checked(run: ServingRun, *, failed: float, answered: float) -> ServingRun:
-    file = ResultFile(data={}, path=run.path)
+def _checked(file: ResultFile, run: ServingRun, *, failed: float, answered: float) -> ServingRun:
     if failed > FAILED_SHARE_AT_MOST * (failed + answered):
         raise file.refuse("failed", f"{failed:g} of {failed + answered:g} requests failed", code="not_identifiable")
     if run.osl_tokens < 2:
@@ -160,12 +159,17 @@ def _vllm(file: ResultFile) -> ServingRun:
         guesses=any(key.startswith("spec_decode") and value for key, value in file.data.items()),
         model=file.word("model_id"),
     )
-    return _checked(run, failed=file.optional("failed") or 0.0, answered=answered)
+    return _checked(file, run, failed=file.optional("failed") or 0.0, answered=answered)
 
 
 def guidellm_answered(file: ResultFile) -> float:
     """Requests that were answered; before GuideLLM 0.4 the totals stood beside the metrics."""
     return file.positive(file.first("metrics.request_totals.successful", "request_totals.successful"))
+
+
+def guidellm_model(file: ResultFile) -> str | None:
+    """The model that clients asked for."""
+    return file.word(file.first("config.backend.model", "worker.backend_model"))
 
 
 def _guidellm(file: ResultFile) -> ServingRun:
@@ -191,10 +195,10 @@ def _guidellm(file: ResultFile) -> ServingRun:
         osl_cv=_block_cv(file, block.format("output_token_count"), deviation="std_dev", center="mean"),
         gap_cv=0.0 if kind == "constant" else 1.0,
         at_once=kind == "throughput",
-        model=file.word(file.first("config.backend.model", "worker.backend_model")),
+        model=guidellm_model(file),
     )
     failed = file.optional(file.first("metrics.request_totals.errored", "request_totals.errored"))
-    return _checked(run, failed=failed or 0.0, answered=answered)
+    return _checked(file, run, failed=failed or 0.0, answered=answered)
 
 
 def _aiperf_s(file: ResultFile, field: str) -> float:
@@ -264,7 +268,7 @@ def _aiperf(file: ResultFile) -> ServingRun:
         gap_cv=0.0 if is_even else shape**-0.5,
         model=aiperf_model(file),
     )
-    return _checked(run, failed=file.optional("error_request_count.avg") or 0.0, answered=answered)
+    return _checked(file, run, failed=file.optional("error_request_count.avg") or 0.0, answered=answered)
 
 
 def _inferencex_degrees(file: ResultFile, pool: str = "") -> dict[str, int]:
@@ -318,7 +322,7 @@ def _inferencex(file: ResultFile) -> ServingRun:
         ep_size=degrees.get("ep_size"),
         dp_size=degrees.get("dp_size"),
     )
-    return _checked(run, failed=0.0, answered=float(run.requests))
+    return _checked(file, run, failed=0.0, answered=run.requests)
 
 
 def load_serving_runs(path: str | Path) -> tuple[ServingRun, ...]:

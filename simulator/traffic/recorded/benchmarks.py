@@ -10,7 +10,13 @@ import numpy as np
 
 from simulator.specs.base import Note
 from simulator.specs.measured.result_file import ResultFile
-from simulator.specs.measured.serving_results import aiperf_answered, aiperf_model, guidellm_answered
+from simulator.specs.measured.serving_results import (
+    VLLM_REQUEST_FIELDS,
+    aiperf_answered,
+    aiperf_model,
+    guidellm_answered,
+    guidellm_model,
+)
 from simulator.traffic.lengths import Array
 from simulator.traffic.recorded.demand import RecordedDemand, Spread, dispersion
 from simulator.traffic.recorded.traces import LONGEST_TRACE_S
@@ -20,15 +26,11 @@ _AT_ONCE = "inf"
 _ANSWERED = Note("rate_answered")
 
 
-def _samples(file: ResultFile, field: str) -> Array | None:
-    """A list of numbers of at least 0, None where there is no list."""
-    return np.array(values, dtype=np.float64) if (values := file.numbers(field)) else None
-
-
 def vllm_bench_demand(file: ResultFile) -> RecordedDemand:
     """``vllm bench serve --save-result``: spreads where the result holds every request, else means."""
     answered = file.positive("completed")
-    isl, osl, starts = _samples(file, "input_lens"), _samples(file, "output_lens"), _samples(file, "start_times")
+    lists = (file.numbers(field) for field in VLLM_REQUEST_FIELDS)
+    starts, isl, osl = (np.array(values, dtype=np.float64) if values else None for values in lists)
     if starts is not None and np.ptp(starts) > LONGEST_TRACE_S:
         raise file.refuse("start_times", "the requests are more than ten years apart")
     rate, note = _offered(file, starts)
@@ -73,53 +75,47 @@ def _lengths(file: ResultFile, samples: Array | None, *, total: str, answered: f
     return Spread(mean=file.positive(total) / answered)
 
 
+def _spread(file: ResultFile, block: str, *, names: tuple[str, str, str, str]) -> Spread:
+    """Lengths of a block; names : of its mean, deviation, median and 95th percentile."""
+    center, deviation, *between = (f"{block}.{name}" for name in names)
+    mean, std = file.positive(center), file.optional(deviation)
+    p50, p95 = map(file.optional, between)
+    if p50 is not None and p95 is not None and p50 > p95:
+        raise file.refuse(between[0], f"{p50:g} is above p95, {p95:g}")
+    return Spread(mean=mean, cv=None if std is None else std / mean, p50=p50, p95=p95)
+
+
 def guidellm_demand(files: list[ResultFile]) -> RecordedDemand:
     """The benchmark with the highest rate of answers."""
-    key = "metrics.requests_per_second.successful.mean"
+    key, block = "metrics.requests_per_second.successful.mean", "metrics.{}.successful"
     best = max(files, key=lambda item: item.number(key))
     rate, answered = best.positive(key), guidellm_answered(best)
-
-    def spread(field: str) -> Spread:
-        block = f"metrics.{field}.successful"
-        mean = best.positive(f"{block}.mean")
-        p50, p95 = (best.optional(f"{block}.percentiles.{name}") for name in ("p50", "p95"))
-        if p50 is not None and p95 is not None and p50 > p95:
-            raise best.refuse(f"{block}.percentiles.p50", f"{p50:g} is above p95, {p95:g}")
-        return Spread(mean=mean, cv=best.number(f"{block}.std_dev") / mean, p50=p50, p95=p95)
-
+    names = ("mean", "std_dev", "percentiles.p50", "percentiles.p95")
     return RecordedDemand(
         source=best.path,
         tool="GuideLLM",
         requests=round(answered),
         duration_s=answered / rate,
         rate_per_s=rate,
-        isl=spread("prompt_token_count"),
-        osl=spread("output_token_count"),
+        isl=_spread(best, block.format("prompt_token_count"), names=names),
+        osl=_spread(best, block.format("output_token_count"), names=names),
         notes=(Note("fastest_benchmark", {"benchmarks": len(files)}),),
+        model=guidellm_model(best),
     )
 
 
 def aiperf_demand(file: ResultFile) -> RecordedDemand:
     """AIPerf, and GenAI-Perf before it, whose blocks have the same names."""
     rate, answered = file.positive("request_throughput.avg"), aiperf_answered(file)
-
-    def spread(field: str) -> Spread:
-        mean, std = file.positive(f"{field}.avg"), file.optional(f"{field}.std")
-        return Spread(
-            mean=mean,
-            cv=None if std is None else std / mean,
-            p50=file.optional(f"{field}.p50"),
-            p95=file.optional(f"{field}.p95"),
-        )
-
+    names = ("avg", "std", "p50", "p95")
     return RecordedDemand(
         source=file.path,
         tool="AIPerf" if file.find("request_count.avg") is not None else "GenAI-Perf",
         requests=round(answered),
         duration_s=answered / rate,
         rate_per_s=rate,
-        isl=spread("input_sequence_length"),
-        osl=spread("output_sequence_length"),
+        isl=_spread(file, "input_sequence_length", names=names),
+        osl=_spread(file, "output_sequence_length", names=names),
         notes=(_ANSWERED,),
         model=aiperf_model(file),
     )

@@ -111,6 +111,7 @@ WARM_UP = {"name": "warmup", "type": "concurrency", "concurrency": 3, "requests"
     ("clients", "concurrency", "rate_per_s", "gap_cv"),
     [
         ({"phases": [WARM_UP, CLIENTS]}, 12, None, 1.0),
+        ({"phases": [{"name": "profiling", "type": "concurrency", "requests": 10}]}, 1, None, 1.0),
         ({"phases": [{"name": "profiling", "type": "poisson", "rate": 6.4}]}, None, 6.4, 1.0),
         ({"phases": [{"name": "profiling", "type": "gamma", "rate": 6.4, "smoothness": 0.25}]}, None, 6.4, 2.0),
         ({"phases": [{"name": "profiling", "type": "constant", "rate": 6.4}]}, None, 6.4, 0.0),
@@ -195,3 +196,8 @@ def test_a_part_of_a_file_is_named_by_its_place() -> None:
     with pytest.raises(RoofcastError) as caught:
         part.number("b")
     assert caught.value.field == "[2].a.0.b"
+
+
+def test_aiperf_says_that_the_replica_guessed(tmp_path: Path) -> None:
+    (run,) = load_serving_runs(changed(tmp_path, "aiperf.json", pooled_spec_decode_acceptance_histogram={"1": 20}))
+    assert run.guesses

@@ -243,6 +243,8 @@ def _aiperf(file: ResultFile) -> ServingRun:
     first_unit_s = _aiperf_s(file, "time_to_first_token")
     clients = _aiperf_clients(file)
     rate, limit = clients.optional(clients.first("rate", "request_rate")), clients.optional("concurrency")
+    if clients.find("type") == "concurrency":
+        limit = limit or 1.0  # AIPerf leaves its default out
     if not rate and not limit:
         raise clients.refuse("concurrency", "is missing, and so is a request rate", code="missing_field")
     ttft_s = file.positive("time_to_first_token.avg") * first_unit_s
@@ -266,6 +268,7 @@ def _aiperf(file: ResultFile) -> ServingRun:
         isl_cv=_block_cv(file, "input_sequence_length", deviation="std", center="avg"),
         osl_cv=_block_cv(file, "output_sequence_length", deviation="std", center="avg"),
         gap_cv=0.0 if is_even else shape**-0.5,
+        guesses=file.find("pooled_spec_decode_acceptance_histogram") is not None,
         model=aiperf_model(file),
     )
     return _checked(file, run, failed=file.optional("error_request_count.avg") or 0.0, answered=answered)

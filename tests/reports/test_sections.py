@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 
 import pytest
@@ -46,6 +47,7 @@ from simulator.reports.sections.sites import energy_content, facilities_content
 from simulator.reports.sections.sizing import sizing_content
 from simulator.reports.sections.uncertainty import tornado_chart
 from simulator.reports.studies import gather
+from simulator.reports.tables.plan_document import plan_csv
 from simulator.reports.words.fields import plan_command
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.plan_values import watched
@@ -221,6 +223,8 @@ def test_tables_figures_and_charts_show_the_percentiles_that_are_asked_for() -> 
     (chart,) = (item.chart for item in performance_content(studies) if isinstance(item, Figure))
     assert [series.name for series in chart.series] == ["TTFT p99", "TTFT p50"]
     assert "TTFT p95" not in plan_text(plan, explain=True)
+    (first, *_) = csv.DictReader(plan_csv(plan).splitlines())
+    assert float(first["ttft_p99_s"]) == fleet.degraded.objectives_s[0] > float(first["ttft_p95_s"])
     (cases,) = cases_blocks(plan)
     assert [item.title for item in cases.columns[3:6]] == ["TTFT p99", "TPOT p95", "E2E p90"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
 from io import StringIO
@@ -255,7 +256,7 @@ def verification_object(verification: FleetVerification) -> dict[str, Any]:
     return {**_picked(verification, "holds", "reason"), **runs}
 
 
-def _csv_row(rank: int, fleet: Fleet) -> dict[str, object]:
+def _csv_row(rank: int, fleet: Fleet, objectives: Sequence[ObjectiveSpec]) -> dict[str, object]:
     """Numbers in SI units; an unknown price, and what only a pool for prompts has, is empty."""
     fields = ("hardware", "setup=label", "devices", "devices_low", "devices_high", "replicas")
     parts = ("devices_per_replica=replica.devices", "spare_replicas=spares", "idle_devices", "servers")
@@ -268,6 +269,7 @@ def _csv_row(rank: int, fleet: Fleet) -> dict[str, object]:
         **_picked(fleet.cost, "cost_per_hour=per_hour", *costs),
         **_picked(fleet, *_POWER),
         **_picked(fleet.degraded, "ttft_p95_s", "tpot_p95_s", "e2e_p95_s"),
+        **{f"{item.key}_s": value for item, value in zip(objectives, fleet.degraded.objectives_s, strict=True)},
         "capacity_per_replica_per_s": fleet.replica.capacity_per_s,
         "limited_by": resource_text(fleet.limit),
         "provenance": fleet.provenance,
@@ -280,7 +282,7 @@ def _csv_row(rank: int, fleet: Fleet) -> dict[str, object]:
 
 def plan_csv(plan: CapacityPlan) -> str:
     """Every fleet as one row under the names of its numbers."""
-    rows = [_csv_row(rank, fleet) for rank, fleet in enumerate(plan.fleets, start=1)]
+    rows = [_csv_row(rank, fleet, plan.objectives) for rank, fleet in enumerate(plan.fleets, start=1)]
     stream = StringIO()
     writer = csv.DictWriter(stream, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()

@@ -301,7 +301,16 @@ def read_objectives(spec: PlanSpec, *, mix: RequestMix | None = None) -> tuple[t
     mix : of the demand, whose mean lengths say which kind it is where none was named
     """
     if spec.objectives:
-        return spec.objectives, Assumption(key="objectives", value=spec.objectives, origin=ValueOrigin.GIVEN)
+        # A bound of the whole answer bounds both; an answer of one token has no time per token.
+        bounded = {item.metric for item in spec.objectives}
+        needed = (LatencyMetric.TTFT, LatencyMetric.TPOT)[: 1 if mix is not None and mix.decode_steps == 0 else 2]
+        free = (
+            "" if LatencyMetric.E2E in bounded else " and ".join(item.upper() for item in needed if item not in bounded)
+        )
+        said = Note("unbounded", {"metric": free}) if free else None
+        return spec.objectives, Assumption(
+            key="objectives", value=spec.objectives, origin=ValueOrigin.GIVEN, detail=said
+        )
     if spec.workload is not None:
         kind = workload_preset(spec.workload)
     else:

@@ -286,3 +286,16 @@ def test_bounds_and_spreads_go_over_from_one_kind_to_the_next() -> None:
     found, said = read_objectives(spec, mix=read_demand(spec).mix)
     assert 0.5 < found[0].bound_s < 1.0
     assert plan_input(said).source.startswith("default of code-and-chat: between these")
+
+
+@pytest.mark.parametrize(
+    ("given", "free"),
+    [({"ttft_p99": "2s"}, "TPOT"), ({"tpot_p95": "50ms"}, "TTFT"), ({"latency_p95": "9s"}, ""),
+     ({"ttft_p99": "2s", "tpot_p95": "50ms"}, ""), ({"ttft_p99": "2s", "osl": 1}, "")],
+)  # fmt: skip
+def test_a_bound_that_goes_with_the_defaults_is_named(given: dict[str, str], free: str) -> None:
+    spec = plan_spec({"rps": 1.0, **given})
+    source = plan_input(read_objectives(spec, mix=read_demand(spec).mix)[1]).source
+    assert source == (
+        f"given; {free} has no bound, because the default ones stand only where none is given" if free else "given"
+    )

@@ -156,6 +156,8 @@ def _source(item: Assumption) -> str:
             return _lengths_source(found)
         case "objectives", ValueOrigin.DEFAULT, WorkloadPreset() as kind:
             return f"default of {kind.word}: {note_text(kind.objective_source)}"
+        case "objectives", ValueOrigin.GIVEN, Note() as unbounded:
+            return f"given; {note_text(unbounded)}"
         case "format", _, str(hardware):
             return (
                 f"default: the narrowest published checkpoint that {hardware} multiplies faster, of the model's maker "

@@ -583,6 +583,7 @@ class TestConfidence:
         assert at <= 0.05 * (1 + 1e-9) < beyond
         assert fleet.replica.at_capacity.tpot_p95_s < 0.05
 
+    @pytest.mark.usefixtures("draws_alone")
     def test_the_planned_fleet_carries_about_that_share_of_draws(self) -> None:
         for percent in (50, 80, 90):
             plan = planned(uncertainty=True, demand_sigma=0, confidence=percent, rps=3000, round_to="device")

@@ -35,7 +35,7 @@ from simulator.reports.decide.decision import lead_text
 from simulator.reports.formats.files import ReportFormat, render
 from simulator.reports.report import Report, build_report
 from simulator.reports.sections.answer import price_blocks, rival_text
-from simulator.reports.studies import gather
+from simulator.reports.studies import Studies, gather
 from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.plan_inputs import warning_text
 from simulator.specs.question.plan import plan_spec
@@ -50,6 +50,11 @@ CHEAPER = {
 @lru_cache(maxsize=4)
 def plan(**changes: object) -> CapacityPlan:
     return plan_capacity(plan_spec({**CHEAPER, **changes}))
+
+
+@lru_cache(maxsize=1)
+def gathered() -> Studies:
+    return gather(plan(), command="", created="2026-11-26")
 
 
 def _question(**fields: object) -> Question:
@@ -144,7 +149,7 @@ class TestSearch:
 
 class TestAnswer:
     def test_every_part_of_the_report_knows_both_kinds(self) -> None:
-        studies = gather(plan(), command="", created="2026-11-26")
+        studies = gathered()
         report = build_report(studies)
         for form in (ReportFormat.MD, ReportFormat.JSON, ReportFormat.HTML):
             text = render(report, studies, form)[0].data.decode()
@@ -193,7 +198,7 @@ class TestAnswer:
         assert verify(str(path), seeds=2).promise.fleet.hardware == best.hardware
 
     def test_each_pool_is_launched_on_its_own_nodes(self) -> None:
-        studies = gather(plan(), command="", created="2026-11-26")
+        studies = gathered()
         files = {file.name: file.text for file in studies.handoff.files}
         assert "--tensor-parallel-size 2" in files["launch-vllm-prefill.sh"]
         assert "--tensor-parallel-size 4" in files["launch-vllm-decode.sh"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -138,6 +139,22 @@ def test_other_objectives_and_another_load_price_nothing(monkeypatch: pytest.Mon
     assert isinstance(found, Aggregated)
     assert isinstance(fresh, Aggregated)
     assert found.replica == fresh.replica
+
+
+def test_larger_degrees_are_priced_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that no usual degree holds: one call for these, one for all that are larger."""
+    asked = resolve(plan_spec({"rps": 1, "model": "deepseek-r1", "hardware": "a100-sxm-80gb", "isl": 913, "osl": 87}))
+    calls: list[int] = []
+    prepare = usual_search.prepare_all
+
+    def counted(tried: Sequence[Candidate], **known: object) -> object:
+        calls.append(len(tried))
+        return prepare(tried, **known)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(usual_search, "prepare_all", counted)
+    usual_search.usual_search(asked, platforms(asked.spec))
+    assert len(calls) == 2
+    assert min(calls) > 1
 
 
 def test_priced_curves_of_other_lengths_are_not_taken() -> None:

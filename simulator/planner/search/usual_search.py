@@ -110,10 +110,9 @@ def remembered(model: ModelSpec) -> Remembered:
 
 def remember(found: Remembered) -> None:
     """Count as evaluated what another process evaluated."""
-    outcomes, of_pools, prepared = found
-    _OUTCOMES.add(outcomes)
-    _OF_POOLS.add(of_pools)
-    _PREPARED.add(prepared)
+    _OUTCOMES.add(found[0])
+    _OF_POOLS.add(found[1])
+    _PREPARED.add(found[2])
 
 
 @lru_cache(maxsize=1)
@@ -352,16 +351,17 @@ def _try_replicas(question: Question, platform: Platform, tried: tuple[Candidate
     trial = _evaluate(question, tried)
     if not trial.sized and not spec.tp_size and trial.all_too_small:
         larger = candidates(spec, model=model, platform=platform, large=True)
+        evaluate_together(question, larger)
         tried, trial = tried + larger, trial.with_more(_evaluate(question, larger))
     if not trial.sized and spec.hardware and not spec.pp_size and trial.all_too_small:
         depths = tuple(depth for depth in PIPELINE_DEPTHS if depth <= model.num_hidden_layers)
         largest = spec.tp_size or (max((candidate.parallelism.tp_size for candidate in tried), default=1),)
-        larger = candidates(
-            spec.model_copy(update={"pp_size": depths, "tp_size": largest}), model=model, platform=platform
-        )
+        deeper = spec.model_copy(update={"pp_size": depths, "tp_size": largest})
+        larger = candidates(deeper, model=model, platform=platform)
         if model.has_experts and not spec.dp_size:
             over_servers = spec.model_copy(update={"dp_size": USUAL_DP_SIZES})
             larger += candidates(over_servers, model=model, platform=platform)
+        evaluate_together(question, larger)
         trial = trial.with_more(_evaluate(question, larger))
     return trial
 

@@ -149,6 +149,11 @@ def test_guesses_are_those_of_the_recipe_and_acceptance_the_librarys(tmp_path: P
     (found,) = load_inferencex(written(tmp_path, *(one.replace("spec=none", "spec=mtp") for one in rows)))
     assert found.mode == "mtp"
     assert found.run.scenario["techniques"] == {"speculation": {"method": "mtp", "k": 2}}
+    (tmp_path / "h200").mkdir()
+    (hopper,) = load_inferencex(
+        written(tmp_path / "h200", rows[0].replace("spec=none", "spec=mtp").replace("B200", "H200"))
+    )
+    assert hopper.run.scenario["techniques"] == {"speculation": {"method": "mtp", "k": 1}}
 
 
 def test_a_row_without_a_layout_is_refused_by_field(tmp_path: Path) -> None:

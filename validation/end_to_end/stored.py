@@ -78,8 +78,8 @@ TODAY_ORIGIN = RunsOrigin(
     "under TensorRT-LLM and ATOM), three numbers for each engine on AMD, the acceptance of prediction layers, power, "
     "the width of intervals; with runs of the table in view: SGLang's experts in prefill pools on Blackwell servers "
     "and its FP8 products on AMD, narrow FP8 experts on AMD, NVFP4 products, the hand-over between pools; from "
-    "unscored runs: sequences of SGLang's FP8 decode ranks on MI355X; not fitted to them: NVIDIA's other kernels and "
-    "host times",
+    "unscored runs: sequences of SGLang's FP8 decode ranks on MI355X and its one guess a round on H200; not fitted to "
+    "them: NVIDIA's other kernels and host times",
     selection="every third run of each accelerator, engine, model and weight format, of disaggregated ones every ninth",
 )
 

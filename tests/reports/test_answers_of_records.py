@@ -108,6 +108,7 @@ class TestPromise:
             (6, "6 replicas would hold in 90 % of replays, 2 more than planned."),
             (4, "has 4 replicas with the spares down, as planned."),
             (3, "1 fewer than planned: its margin for slower steps."),
+            (1, "has 1 replica with the spares down, 3 fewer than planned"),
         ],
     )
     def test_the_smallest_fleet_is_compared_with_the_planned_one(self, least: int | None, said: str) -> None:

@@ -7,7 +7,7 @@ from simulator.planner.verification.simulation import ENOUGH
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, finite, picked
 from simulator.reports.charts.chart import Chart, bars_chart
-from simulator.reports.content.quantities import percent_text, seconds_text
+from simulator.reports.content.quantities import counted_text, percent_text, seconds_text
 from simulator.reports.formats.text import text_table
 
 _EXPLAINED = {
@@ -76,13 +76,13 @@ def _row(item: ReplayedCase) -> tuple[str, ...]:
 def _least_text(promise: Promise) -> str:
     least, short = promise.least_replicas, promise.short_replicas
     share = percent_text(ENOUGH)
-    word = "decode replicas" if promise.fleet.prefill_replicas else "replicas"
     if least is None or short is None:
         return f"No fleet up to twice as large holds in {share} of replays."
+    counted = counted_text(least, "decode replica" if promise.fleet.prefill_replicas else "replica")
     if short > 0:
-        return f"{least:,} {word} would hold in {share} of replays, {short:,} more than planned."
+        return f"{counted} would hold in {share} of replays, {short:,} more than planned."
     spare = "as planned" if short == 0 else f"{-short:,} fewer than planned: its margin for slower steps"
-    return f"The smallest fleet that holds in {share} of replays has {least:,} {word} with the spares down, {spare}."
+    return f"The smallest fleet that holds in {share} of replays has {counted} with the spares down, {spare}."
 
 
 @dataclass(frozen=True, slots=True)

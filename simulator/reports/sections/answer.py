@@ -166,7 +166,7 @@ def checked_text(plan: CapacityPlan) -> str:
 
         chosen = plan.finalists.chosen
         if chosen.verdict is Verdict.RESIZED:
-            ending = f"; {chosen.planned_replicas} replicas as sized in steady state do not"
+            ending = f"; {say.counted_text(chosen.planned_replicas, 'replica')} as sized in steady state would not"
     return simulated_text(plan.verification.degraded, ending=ending)
 
 

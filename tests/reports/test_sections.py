@@ -41,6 +41,7 @@ from simulator.reports.sections.appendix import reproduce_table
 from simulator.reports.sections.cost import break_even_chart, tco_waterfall_chart
 from simulator.reports.sections.growth import capacity_demand_chart
 from simulator.reports.sections.inputs import workload_content
+from simulator.reports.sections.options import pareto_blocks
 from simulator.reports.sections.performance import performance_content
 from simulator.reports.sections.resilience import cases_blocks
 from simulator.reports.sections.sites import energy_content, facilities_content
@@ -211,7 +212,7 @@ def test_fleets_stand_one_a_row_as_asked() -> None:
 
 def test_tables_figures_and_charts_show_the_percentiles_that_are_asked_for() -> None:
     asked = {"rps": 3.0, "model": "llama-3.1-8b", "hardware": ("h100",), "ttft_p99": "1s", "latency_p90": "9s"}
-    plan = plan_capacity(plan_spec({**asked, "resilience": True, "verify": False}))
+    plan = plan_capacity(plan_spec({**asked, "resilience": True, "pareto": True, "verify": False}))
     fleet, objectives = plan.best, plan.objectives
     assert list(watched(fleet.degraded, objectives)) == ["TTFT p99", "TPOT p95", "E2E p90"]
     assert fleet.degraded.objectives_s[0] > fleet.degraded.ttft_p95_s
@@ -225,6 +226,8 @@ def test_tables_figures_and_charts_show_the_percentiles_that_are_asked_for() -> 
     assert "TTFT p95" not in plan_text(plan, explain=True)
     (first, *_) = csv.DictReader(plan_csv(plan).splitlines())
     assert float(first["ttft_p99_s"]) == fleet.degraded.objectives_s[0] > float(first["ttft_p95_s"])
+    (pareto,) = pareto_blocks(plan)
+    assert [item.title for item in pareto.columns[5:8]] == ["TTFT p99", "TPOT p95", "E2E p90"]
     (cases,) = cases_blocks(plan)
     assert [item.title for item in cases.columns[3:6]] == ["TTFT p99", "TPOT p95", "E2E p90"]
 

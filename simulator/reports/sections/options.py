@@ -160,7 +160,7 @@ def pareto_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
             *(f"{fleet.hardware} {fleet.label}", doc.count(fleet.devices), doc.money(fleet.cost.per_hour, digits=0)),
             doc.kilowatts(fleet.typical_w),
             doc.number(point.energy_per_output_token_j),
-            *map(doc.seconds, (fleet.degraded.ttft_p95_s, fleet.degraded.tpot_p95_s, fleet.degraded.e2e_p95_s)),
+            *map(doc.seconds, watched(fleet.degraded, plan.objectives, free="ttft tpot e2e").values()),
             note_text(point.quality.note),
         )
         for point in pareto.points
@@ -171,7 +171,8 @@ def pareto_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
         f"No other fleet is at least as good in {', '.join(pareto.axes)} at once. By rising cost; fleets without a "
         "known price stand at the end."
     )
-    heads = f"Fleet: | Devices | {currency}/h | kW | J/token | TTFT p95 | TPOT p95 | E2E p95 | Answers::"
+    latencies = " | ".join(watched(plan.best.degraded, plan.objectives, free="ttft tpot e2e"))
+    heads = f"Fleet: | Devices | {currency}/h | kW | J/token | {latencies} | Answers::"
     return (doc.table("pareto", title, heads, rows, note=note),)
 
 

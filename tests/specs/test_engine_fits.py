@@ -7,9 +7,18 @@ import shutil
 from math import hypot
 from pathlib import Path
 
+import numpy as np
+
 from simulator.specs.base import read_yaml, validate
 from simulator.specs.engine.engine import load_engine
-from simulator.specs.engine.fits import LONGEST_FITTED_PROMPT_TOKENS, PROMPT_TOKEN_SPREAD, EngineFits, EngineSpread
+from simulator.specs.engine.fits import (
+    BEYOND_FITTED,
+    LONGEST_FITTED_PROMPT_TOKENS,
+    PROMPT_TOKEN_SPREAD,
+    EngineFits,
+    EngineSpread,
+    host_tokens,
+)
 from simulator.specs.profiles import list_profiles, profile_root
 from validation.fit.files import write_engine_fits
 
@@ -57,13 +66,24 @@ def test_first_tokens_of_prompts_longer_than_any_fitted_are_known_less_well() ->
     spread = load_engine("vllm").spread
     host_s, step_s = 1e-5, 2e-5
     found = [
-        spread.of_prompts(tokens, prompt_token_s=host_s, ttft_s=(host_s + step_s) * tokens).ttft
+        spread.of_prompts(
+            tokens, prompt_token_s=host_s, ttft_s=float(host_s * host_tokens(tokens) + step_s * tokens)
+        ).ttft
         for tokens in (100, LONGEST_FITTED_PROMPT_TOKENS, 1100, 8000, 100_000)
     ]
     assert found[:2] == [spread.ttft] * 2
     assert found[1:] == sorted(set(found))
-    assert found[-1] < hypot(spread.ttft, PROMPT_TOKEN_SPREAD * host_s / (host_s + step_s))
+    beyond_s = BEYOND_FITTED * host_s
+    assert found[-1] < hypot(spread.ttft, PROMPT_TOKEN_SPREAD * beyond_s / (beyond_s + step_s))
     assert spread.of_prompts(8000, prompt_token_s=0.0, ttft_s=0.1) == spread
+
+
+def test_a_token_beyond_the_fitted_lengths_takes_half_of_a_hosts_time_and_every_one_takes_some() -> None:
+    lengths = np.arange(1, 5000)
+    counted = host_tokens(lengths)
+    assert (counted[:LONGEST_FITTED_PROMPT_TOKENS] == lengths[:LONGEST_FITTED_PROMPT_TOKENS]).all()
+    assert set(np.diff(counted)) == {1.0, BEYOND_FITTED}
+    assert host_tokens(LONGEST_FITTED_PROMPT_TOKENS + 100) == LONGEST_FITTED_PROMPT_TOKENS + 100 * BEYOND_FITTED
 
 
 # Kernel libraries have the names of the engines that ship them; launch files are written in each engine's own words.

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from simulator.engine.events import state as at
 from simulator.engine.events.state import Fate, RequestColumns
 from simulator.engine.settings import SchedulerPolicy, SchedulerSettings
+from simulator.specs.engine.fits import host_tokens
 from simulator.traffic.requests import NO_PREVIOUS, Floats, Ints, Outcome, RequestRecords, Requests, repeated
 
 _NO_TIMES: Floats = np.zeros(0)
@@ -28,7 +29,7 @@ def _column(values: NDArray[Any], kind: Any) -> NDArray[Any]:
 
 
 def _ready_s(arrival_s: Floats, prompt_tokens: Ints, settings: SchedulerSettings) -> Floats:
-    return arrival_s + settings.request_delay_s + settings.prompt_token_delay_s * prompt_tokens
+    return arrival_s + settings.request_delay_s + settings.prompt_token_delay_s * host_tokens(prompt_tokens)
 
 
 def queue_order(requests: Requests, settings: SchedulerSettings) -> Ints | None:
@@ -56,7 +57,7 @@ def make_demand(requests: Requests, settings: SchedulerSettings, *, rows: slice 
     own = turns or bool(np.isfinite(requests.deadline_s).any())
     patience_s = np.inf if settings.timeout_s is None else settings.timeout_s
     deadline_s = np.minimum(requests.arrival_s + patience_s, requests.deadline_s) if own else _NO_TIMES
-    delay_s = settings.request_delay_s + settings.prompt_token_delay_s * requests.prompt_tokens if turns else _NO_TIMES
+    delay_s = _ready_s(np.zeros(1), requests.prompt_tokens, settings) if turns else _NO_TIMES
     return RequestColumns(
         ready_s=_NO_TIMES,
         prompt_tokens=_column(requests.prompt_tokens, np.int32),

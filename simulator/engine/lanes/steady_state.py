@@ -29,6 +29,7 @@ from simulator.engine.lanes.prompt_queue import (
 )
 from simulator.engine.lanes.queueing import Followers, followers, window_factor
 from simulator.records import dataclass
+from simulator.specs.engine.fits import host_tokens
 from simulator.specs.question.plan_values import LatencyMetric
 from simulator.traffic.lengths import Array
 
@@ -195,7 +196,7 @@ def _arrivals(lane: LaneState, *, added_s: Array) -> _Arrivals:
     slot_s = delayed_s(
         Draw.SLOTS, probability=occupancy.wait_probability, conditional_mean_s=occupancy.conditional_wait_s
     )
-    host_s = lanes.request_s[rows.of][:, None] + lanes.prompt_token_s[rows.of][:, None] * prompts
+    host_s = lanes.request_s[rows.of][:, None] + lanes.prompt_token_s[rows.of][:, None] * host_tokens(prompts)
     return _Arrivals(ttft_s=host_s + slot_s + wait_s + own_s, joined_s=np.maximum(wait_s - rest_s, 0.0) + own_s)
 
 

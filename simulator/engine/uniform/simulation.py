@@ -21,6 +21,7 @@ from simulator.engine.uniform.clock import StepClock
 from simulator.engine.uniform.loop_requests import LoopDemand, LoopRecords
 from simulator.engine.uniform.scheduler import LoopPolicy, LoopWork, Pipeline, Rank
 from simulator.errors import RoofcastError
+from simulator.specs.engine.fits import host_tokens
 
 MAX_EVENTS = 2_000_000
 """Steps with prompts, and runs of decodes between them: some seconds of computing."""
@@ -254,7 +255,7 @@ class _Loop:
         self.sent_s, self.first_s, self.finish_s = ([0.0] * demand.requests for _ in range(3))
         self.requests = demand.requests
         self.sent = self.finished = 0
-        self._ready_s = (demand.delay_s + demand.prompt_token_delay_s * demand.isl_tokens).tolist()
+        self._ready_s = (demand.delay_s + demand.prompt_token_delay_s * host_tokens(demand.isl_tokens)).tolist()
         self._unanswered = [demand.answers] * -(-demand.requests // demand.answers)
         self._link_free_s = dict.fromkeys(engines, 0.0)
 

@@ -3,6 +3,8 @@
 from math import hypot
 from typing import Annotated, Self
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from simulator.specs.base import LogSpread, Source, Spec
@@ -25,7 +27,7 @@ class EngineOverheads(Spec):
     sampled_bytes_per_logit : traffic per logit where they are sorted together
     request_s : from a request's arrival to its entry into the scheduler's queue, plus first-token return, for which
         nobody else waits [s]
-    prompt_token_s : tokenisation and similar per prompt token [s]
+    prompt_token_s : tokenisation and similar per prompt token, of longer ones per token of `host_tokens` [s]
     eager_launch_s : host time to issue one kernel in eager execution [s]
     collective_lag_s : mean lag of a host that issues a collective; its devices wait for the slowest of them [s]
     reserve_bytes : memory of the runtime outside the tensors, per device
@@ -79,10 +81,21 @@ HOST_TIMES = tuple(name for name in EngineOverheads.model_fields if name.endswit
 
 LONGEST_FITTED_PROMPT_TOKENS = 1034
 """Of the serving runs that gave ``prompt_token_s`` its value."""
-PROMPT_TOKEN_SPREAD = 0.65
-"""Of ``prompt_token_s`` beyond them, as a share: the least that it can be is what a tokenizer takes, 1.0 to 1.8 us a
-token of prose and 2.2 to 3.5 us of random text (tokenizers 0.23 with Mistral's vocabulary of 131,072, 500 to 30,000
-tokens, one thread, 2026-11-27), the low end of an 80 % interval around 11.6 us."""
+BEYOND_FITTED = 0.5
+"""Of ``prompt_token_s`` that a token beyond them takes: 5.7 us, halfway (in log) between a tokenizer's 2.2 to 3.5 us a
+token of random text (tokenizers 0.23 with Mistral's vocabulary of 131,072, 500 to 30,000 tokens, one thread,
+2026-11-27) and the fitted 11.6, whose rest is mostly of a request: first tokens of vLLM 0.25.1 on an H200 take some
+20 ms beyond their kernels at 1,052 tokens, 10 at 2,726, none at 8,469; closed loops at 8k imply 6.5 us a token."""
+PROMPT_TOKEN_SPREAD = 0.5
+"""Of the time beyond them, as a share: an 80 % interval holds both ends."""
+
+
+def host_tokens(prompt_tokens: ArrayLike) -> NDArray[np.float64]:
+    """Tokens of a prompt, or of each of several, of which a host takes ``prompt_token_s``: those of longer prompts than
+    any that it was fitted to count as BEYOND_FITTED of one."""
+    tokens = np.asarray(prompt_tokens, dtype=np.float64)
+    counted: NDArray[np.float64] = tokens - (1 - BEYOND_FITTED) * np.maximum(tokens - LONGEST_FITTED_PROMPT_TOKENS, 0.0)
+    return counted
 
 
 def class_on(model_class: str, architecture: str) -> str:
@@ -122,7 +135,7 @@ class EngineSpread(Spec):
 
     def of_prompts(self, isl_tokens: float, *, prompt_token_s: float, ttft_s: float) -> Self:
         """The spread of first tokens of prompts that may be longer than any whose host time was fitted."""
-        beyond_s = prompt_token_s * max(isl_tokens - LONGEST_FITTED_PROMPT_TOKENS, 0.0)
+        beyond_s = prompt_token_s * BEYOND_FITTED * max(isl_tokens - LONGEST_FITTED_PROMPT_TOKENS, 0.0)
         if beyond_s == 0:
             return self
         return self.model_copy(update={"ttft": hypot(self.ttft, PROMPT_TOKEN_SPREAD * beyond_s / ttft_s)})

@@ -14,6 +14,7 @@ import numpy as np
 from simulator.errors import FileError, contradiction, said_of
 from simulator.records import dataclass
 from simulator.specs.base import Note, Same
+from simulator.specs.engine.fits import host_tokens
 from simulator.specs.parsing import MalformedError, parse_json, read_text
 from simulator.traffic.lengths import Array
 from simulator.traffic.recorded.trace_formats import AZURE_COLUMNS, HASH_BLOCK_TOKENS, TraceRow, malformed, trace_rows
@@ -279,7 +280,7 @@ def replica_shares(
         turns = _families(trace, rows, copies) % replicas
         shares = [np.flatnonzero(turns == place) for place in places]
     else:
-        ready = np.argsort(arrival_s + prompt_token_delay_s * trace.isl_tokens[rows], kind="stable")
+        ready = np.argsort(arrival_s + prompt_token_delay_s * host_tokens(trace.isl_tokens[rows]), kind="stable")
         shares = [np.sort(ready[place::replicas]) for place in places]
     return [
         _requests(

@@ -155,7 +155,7 @@ class TestPromptLane:
             requests=requests_of_mix(curve.mix, rate_per_s=replicas * float(rates[0]), count=5000 * replicas, seed=5),
         ).overall
         found, poisson = (np.sort(prompt_ttft_s(curve, rates_per_s=rates, streams=turns)[0]) for turns in (replicas, 1))
-        assert found.mean() == pytest.approx(simulated.ttft.mean_s, rel=0.16)
+        assert found.mean() == pytest.approx(simulated.ttft.mean_s, rel=0.17)
         # Waits for equal steps are bounded, which an exponential law does not know: it is on the safe side there.
         above = 0.25 if cv else 0.45
         assert 0.75 <= np.percentile(found, 95) / simulated.ttft.p95_s <= 1 + above

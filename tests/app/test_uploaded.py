@@ -230,7 +230,7 @@ def test_a_benchmark_stands_beside_its_prediction_and_fits_the_engine() -> None:
     bench = (ROOT / "examples/data/vllm_bench.json").read_text("utf-8")
     page = _own(_upload(opened("profiles", {"model": "llama-3.1-8b"}), "bench.json", bench))
     measured = tables(page)[1]
-    assert {"TTFT", "TPOT", "output"} <= set(measured["metric"])
+    assert {"TTFT", "TPOT", "output tokens/s"} <= set(measured["metric"])
     page.toggle(key="fit").set_value(True).run()
     assert not page.exception
     assert not page.error

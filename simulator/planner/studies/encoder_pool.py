@@ -22,6 +22,7 @@ from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platforms
 from simulator.planner.verification.fleet_check import check_fleet
+from simulator.planner.verification.records import Verdict
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import EncoderPoolSpec
 from simulator.specs.question.plan import PlanSpec
@@ -229,7 +230,11 @@ def _behind(question: Question, encoders: _Encoders) -> Sized:
         broken = next(limit for limit in fleet_limits(own) if not limit.holds(least))
         left = f"{plain_text(broken.allowed)} {broken.unit} that encoders leave"
         raise _over_budget("replicas", broken.taken(least), of=left)
-    return check_fleet(own, allowed[0]).sized
+    checked = check_fleet(own, allowed[0])
+    if checked.verdict is Verdict.BEYOND_LIMITS:
+        left = " and ".join(f"{plain_text(limit.allowed)} {limit.unit}" for limit in fleet_limits(own))
+        raise InfeasibleError(f"replicas need more, simulated, than the {left} that encoders leave", code="over_budget")
+    return checked.sized
 
 
 def _fleet(question: Question, platform: Platform, *, shown: Sequence[Sized]) -> EncoderFleet:

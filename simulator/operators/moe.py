@@ -219,7 +219,7 @@ def rank_load(spec: MoeSpec, *, tokens: Array, local_experts: float) -> RankLoad
         num_experts_per_tok=spec.num_experts_per_tok,
         local_experts=local_experts,
         skew=routing_skew(spec),
-        placed_evenly=spec.placed_evenly,
+        placed_evenly=bool(spec.placed_evenly),
     )
 
 

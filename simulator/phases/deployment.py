@@ -141,17 +141,22 @@ def _as_engine_routes(
 
     even = profile.recipe.even_ranks.get(hardware.architecture, {})
     said, update = applied.assumptions, dict[str, object]()
-    if ep_size >= even.get(applied.plan.format_for("experts").name, inf):
+    open_ = all(block.placed_evenly is None for block in _experts(applied.model))
+    if open_ and ep_size >= even.get(applied.plan.format_for("experts").name, inf):
         said = (*said, Assumption(key="engine.expert_placement", value="even", origin=ValueOrigin.RULE))
         update["placed_evenly"] = True
     skew = load_routing_fit().engines.get(profile.name, {}).get(applied.model.model_type)
     if skew is not None:
         update["fitted_skew"] = skew
     model = _with_experts(Same(applied.model), tuple(update.items())).held if update else applied.model
-    blocks = (block for layer in model.layers for block in layer.feed_forward if isinstance(block, MoeSpec))
-    key, chosen = "techniques.structure.routing_skew", {routing_skew(one) for one in blocks if one.routing_skew is None}
+    key = "techniques.structure.routing_skew"
+    chosen = {routing_skew(one) for one in _experts(model) if one.routing_skew is None}
     said += tuple(Assumption(key=key, value=one, origin=ValueOrigin.FITTED) for one in sorted(chosen))
     return replace(applied, model=model, assumptions=said)
+
+
+def _experts(model: ModelSpec) -> list[MoeSpec]:
+    return [block for layer in model.layers for block in layer.feed_forward if isinstance(block, MoeSpec)]
 
 
 @lru_cache(maxsize=64)

@@ -123,10 +123,12 @@ def check_on_engine(spec: TechniquesSpec, *, engine: str, fused: bool, max_model
             field="techniques.fusion",
             hint="leave it out, or ask for the other",
         )
-    if spec.structure is not None and spec.structure.expert_imbalance is not None and ep_size == 1:
+    of_ranks = ("expert_imbalance", "expert_placement")
+    given = [field for field in of_ranks if getattr(spec.structure, field, None) is not None]
+    if given and ep_size == 1:
         raise no_effect(
             "one rank holds all experts under ep_size 1: there is no busiest one",
-            field="techniques.structure.expert_imbalance",
+            field=f"techniques.structure.{given[0]}",
             hint="ep_size above 1, or leave it out",
         )
 

@@ -38,8 +38,7 @@ def structure(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedT
     applied = replace(applied, model=model, notes=notes if given else applied.notes)
     if spec.expert_imbalance is None:
         return applied
-    if not model.has_experts:
-        _refuse("expert_imbalance", f"{model.name} has no experts", code="no_effect", hint="leave it out")
+    _experts_needed("expert_imbalance", model)
     return with_rule(applied, BusiestRank(imbalance=spec.expert_imbalance))
 
 
@@ -187,17 +186,29 @@ def _experts(block: arch.FeedForward, moe: MoeOverride) -> arch.FeedForward:
 
 
 def _with_skew(model: arch.ModelSpec, spec: StructureSpec) -> arch.ModelSpec:
-    if not model.has_experts:
-        _refuse("routing_skew", f"{model.name} has no experts", code="no_effect", hint="leave it out")
+    _experts_needed("routing_skew", model)
     return with_routing_skew(model, spec.routing_skew)
+
+
+def _with_placement(model: arch.ModelSpec, spec: StructureSpec) -> arch.ModelSpec:
+    _experts_needed("expert_placement", model)
+    return _over_experts(model, {"placed_evenly": spec.expert_placement == "even"})
+
+
+def _experts_needed(field: str, model: arch.ModelSpec) -> None:
+    if not model.has_experts:
+        _refuse(field, f"{model.name} has no experts", code="no_effect", hint="leave it out")
 
 
 def with_routing_skew(model: arch.ModelSpec, skew: float | None) -> arch.ModelSpec:
     """The model with its experts chosen so unevenly, 0 for evenly; one without experts as it is."""
+    return _over_experts(model, {"routing_skew": skew})
 
+
+def _over_experts(model: arch.ModelSpec, update: dict[str, object]) -> arch.ModelSpec:
     def change(layer: arch.LayerSpec) -> arch.LayerSpec:
         blocks = tuple(
-            block.model_copy(update={"routing_skew": skew}) if isinstance(block, arch.MoeSpec) else block
+            block.model_copy(update=update) if isinstance(block, arch.MoeSpec) else block
             for block in layer.feed_forward
         )
         return layer.model_copy(update={"feed_forward": blocks})
@@ -256,6 +267,7 @@ _OVERRIDES: dict[str, Callable[[arch.ModelSpec, StructureSpec], arch.ModelSpec]]
     "sliding_window": _with_window,
     "moe": _with_experts,
     "routing_skew": _with_skew,
+    "expert_placement": _with_placement,
 }
 
 

@@ -19,6 +19,7 @@ from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.fitted import load_routing_fit
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.question.techniques import TechniquesSpec
 
 EXPERTS, CHOSEN = 64, 4
 
@@ -144,3 +145,27 @@ def test_the_skew_that_a_question_leaves_open_is_said_and_priced(engine: str) ->
     named = simulate({**scenario, "techniques": {"structure": {"routing_skew": skew}}})
     assert named["tpot_s"] == pytest.approx(open_["tpot_s"])
     assert not any("routing_skew" in text for text in named["assumptions"])
+
+
+def test_a_question_may_balance_experts_or_leave_them_in_the_models_order_whatever_the_engine_does() -> None:
+    """TensorRT-LLM balances 16 ranks and more: the one changes nothing there, the other is slower."""
+
+    def steps(ranks: int, placement: str | None) -> tuple[float, bool]:
+        structure = {} if placement is None else {"structure": {"expert_placement": placement}}
+        replica = deploy(
+            model=load_model("deepseek-r1"),
+            hardware=load_hardware("gb200"),
+            parallelism=ParallelismSpec(dp_size=ranks, ep_size=ranks),
+            precision=PrecisionSpec.model_validate({"weights": "nvfp4"}),
+            engine=EngineSpec.model_validate({"name": "tensorrt-llm"}),
+            techniques=TechniquesSpec.model_validate(structure),
+        )
+        step = estimate_step(replica, decode_step(sequences=np.array([256.0]), context=np.array([1500.0])))
+        return float(step.step_s[0]), "engine.expert_placement" in [item.key for item in replica.assumptions]
+
+    (few_s, _), (few_even_s, _) = steps(4, None), steps(4, "even")
+    asked = (None, "even", "as_trained")
+    (many_s, said), (many_even_s, said_too), (many_trained_s, _) = (steps(16, one) for one in asked)
+    assert few_even_s < few_s
+    assert (many_even_s, said, said_too) == (many_s, True, False)
+    assert many_trained_s > many_s

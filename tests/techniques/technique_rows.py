@@ -114,6 +114,7 @@ STRUCTURE = (
     row("distinct experts: a batch touches more of them", "batch_size=8", TPOT, (1.3, 4), **MIXTRAL, batch_size=1),
     row("load imbalance of expert parallelism", "structure=expert_imbalance=2.0", TTFT, SLOWER, **MIXTRAL, ep_size=4),
     row("uneven routing: the busiest rank", "structure=routing_skew=2.0", TTFT, SLOWER, **MIXTRAL, ep_size=4),
+    row("experts balanced over ranks (EPLB)", "structure=expert_placement=even", TTFT, FASTER, **MIXTRAL, ep_size=4),
     row("uneven routing: fewer experts read", "structure=routing_skew=2.0", TPOT, FASTER, **MIXTRAL),
     row("early exit", "early_exit=mean_fraction=0.6", TPOT, FASTER, batch_size=1),
     row("early exit: a batch leaves with its last member", "early_exit=mean_fraction=0.6,compacts=true",

@@ -183,6 +183,9 @@ REFUSED = [
     ({"layers_fraction": 1.5}, {}, "layers_fraction", "less than 1"),
     ({"expert_imbalance": 1.2}, {}, "expert_imbalance", "no experts"),
     ({"expert_imbalance": 1.2}, {"model": "mixtral-8x7b", "tp_size": 4}, "expert_imbalance", "ep_size 1"),
+    ({"expert_placement": "even"}, {}, "expert_placement", "no experts"),
+    ({"expert_placement": "even"}, {"model": "mixtral-8x7b", "tp_size": 4}, "expert_placement", "ep_size 1"),
+    ({"expert_placement": "odd"}, {"model": "mixtral-8x7b"}, "expert_placement", "as_trained"),
 ]
 
 

@@ -188,7 +188,7 @@ class MoeSpec(Spec):
 
     ``latent_size``: of the narrower space that experts work in. ``correction_bias``: one number per expert.
     ``routing_skew``: coefficient of variation of how often experts are chosen, 0 for uniform; None for ``fitted_skew``.
-    ``placed_evenly``: expert-parallel ranks get shares that are equal on average, as by placement that balances.
+    ``placed_evenly``: ranks get shares that are equal on average, as by placement that balances; None: as engines do.
     """
 
     kind: Literal["moe"] = "moe"
@@ -205,7 +205,7 @@ class MoeSpec(Spec):
     router_parameters_extra: NonNegativeInt = 0
     routing_skew: NonNegativeFloat | None = None
     fitted_skew: NonNegativeFloat | None = None
-    placed_evenly: bool = False
+    placed_evenly: bool | None = None
 
     @model_validator(mode="after")
     def _no_more_than_there_are(self) -> Self:

@@ -290,6 +290,8 @@ class StructureSpec(Spec):
     routing_skew : coefficient of variation of how often the tokens of a step choose each expert, 0 for uniform; it
         sets the distinct experts that are read and the load of the busiest expert-parallel rank
     expert_imbalance : tokens of the busiest expert-parallel rank over the mean, in place of what the skew makes of them
+    expert_placement : experts of the ranks balanced by how often they are chosen (EPLB), or in the model's order; left
+        out, what the engine's recipes do with so many ranks
     """
 
     num_key_value_heads: PositiveInt | None = None
@@ -301,6 +303,7 @@ class StructureSpec(Spec):
     hidden_size: PositiveInt | None = None
     routing_skew: Annotated[float, Field(ge=0.0, le=3.0)] | None = None
     expert_imbalance: Annotated[float, Field(gt=1.0)] | None = None
+    expert_placement: Literal["even", "as_trained"] | None = None
 
 
 class WeightOffloadSpec(Spec):

@@ -72,6 +72,7 @@ def test_the_unit_of_an_aiperf_block_is_authoritative(tmp_path: Path) -> None:
         ({"duration": 0}, "duration", "invalid_measurement"),
         ({"completed": 100, "failed": 100}, "failed", "not_identifiable"),
         ({"total_output_tokens": 200}, "output tokens", "not_identifiable"),
+        ({"median_ttft_ms": 131.0}, "first tokens", "invalid_measurement"),
     ],
 )
 def test_what_cannot_tell_the_overheads_is_refused(

@@ -114,6 +114,12 @@ def _checked(file: ResultFile, run: ServingRun, *, failed: float, answered: floa
             code="not_identifiable",
             hint="run with longer outputs",
         )
+    if run.ttft_p50_s is not None and run.ttft_p99_s is not None and run.ttft_p50_s > run.ttft_p99_s:
+        raise file.refuse(
+            "first tokens",
+            f"a median of {run.ttft_p50_s:g} s above the 99th percentile of {run.ttft_p99_s:g} s",
+            hint="correct the file",
+        )
     return run
 
 

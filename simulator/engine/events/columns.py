@@ -28,15 +28,16 @@ def _column(values: NDArray[Any], kind: Any) -> NDArray[Any]:
     return np.require(values, dtype=kind, requirements=["C", "W"])
 
 
-def _ready_s(arrival_s: Floats, prompt_tokens: Ints, settings: SchedulerSettings) -> Floats:
-    return arrival_s + settings.request_delay_s + settings.prompt_token_delay_s * host_tokens(prompt_tokens)
+def _delay_s(prompt_tokens: Ints, settings: SchedulerSettings) -> Floats:
+    """From the arrival of each request to its place in the queue [s]."""
+    return settings.request_delay_s + settings.prompt_token_delay_s * host_tokens(prompt_tokens)
 
 
 def queue_order(requests: Requests, settings: SchedulerSettings) -> Ints | None:
     """Requests in the order in which they reach the scheduler's queue, None where they come as they are sent."""
     # Millions of zeros are not added.
     sent_on_s = requests.arrival_s + requests.ahead_s if requests.ahead_s.any() else requests.arrival_s
-    ready_s = _ready_s(sent_on_s, requests.prompt_tokens, settings)
+    ready_s = sent_on_s + _delay_s(requests.prompt_tokens, settings)
     if (ready_s[1:] >= ready_s[:-1]).all():
         return None
     return np.argsort(ready_s, kind="stable").astype(np.int32)
@@ -57,7 +58,7 @@ def make_demand(requests: Requests, settings: SchedulerSettings, *, rows: slice 
     own = turns or bool(np.isfinite(requests.deadline_s).any())
     patience_s = np.inf if settings.timeout_s is None else settings.timeout_s
     deadline_s = np.minimum(requests.arrival_s + patience_s, requests.deadline_s) if own else _NO_TIMES
-    delay_s = _ready_s(np.zeros(1), requests.prompt_tokens, settings) if turns else _NO_TIMES
+    delay_s = _delay_s(requests.prompt_tokens, settings) if turns else _NO_TIMES
     return RequestColumns(
         ready_s=_NO_TIMES,
         prompt_tokens=_column(requests.prompt_tokens, np.int32),
@@ -157,7 +158,7 @@ def _places(count: int, group: int, groups: int) -> slice:
 
 def ready_s(requests: Requests, settings: SchedulerSettings) -> Floats:
     """When requests reach the queue, NaN for later turns, whose time is not known [s]."""
-    found = _ready_s(requests.arrival_s + requests.ahead_s, requests.prompt_tokens, settings)
+    found = requests.arrival_s + requests.ahead_s + _delay_s(requests.prompt_tokens, settings)
     found[requests.previous != NO_PREVIOUS] = np.nan
     return found
 

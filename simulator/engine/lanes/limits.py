@@ -6,11 +6,13 @@ from enum import StrEnum
 from math import ceil, sqrt
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan
 from simulator.records import dataclass
 from simulator.specs.engine.engine import PROMPTS_APART
+from simulator.specs.engine.fits import host_tokens
 from simulator.traffic.lengths import Array, RequestMix
 
 _SPREADS = 3
@@ -61,6 +63,11 @@ class LaneLimits:
         """What a step leaves to prompts beside so many sequences."""
         taken = (0.0 if self.prompts_apart else self.sequence_tokens / self.stages) * decoding
         return np.maximum(self.batched_tokens - taken, 1.0)
+
+    def host_s(self, prompt_tokens: ArrayLike) -> Array:
+        """From the arrival of a request with such a prompt to its place in the queue [s]."""
+        found: Array = self.request_s + self.prompt_token_s * host_tokens(prompt_tokens)
+        return found
 
 
 def held_tokens(mix: RequestMix, *, limits: LaneLimits) -> float:

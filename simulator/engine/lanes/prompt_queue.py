@@ -18,7 +18,6 @@ import numpy as np
 from simulator.engine.lanes.load_curve import LoadCurve
 from simulator.engine.lanes.queueing import wait_probability
 from simulator.records import dataclass
-from simulator.specs.engine.fits import host_tokens
 from simulator.traffic.lengths import Array, RequestMix, normal_points, uniform_points
 
 SAMPLES = 256
@@ -325,7 +324,7 @@ def _gap_cv(curve: LoadCurve, *, rates_per_s: Array, streams: Array, seen: Array
     """Variability of the gaps between the arrivals of a lane, every ``streams``-th of the demand's. The front end holds
     each prompt for a time per token, which displaces arrivals that come evenly; the less, the more of them make a step
     (``seen``)."""
-    host_s = curve.limits.prompt_token_s * host_tokens(sampled_lengths(curve.mix).prompt_tokens)
+    host_s = curve.limits.host_s(sampled_lengths(curve.mix).prompt_tokens)
     demanded = curve.mix.arrival_cv**2
     displaced = 2 * (rates_per_s * host_s.std()) ** 2 / np.maximum(seen, 1.0)
     gap_cv: Array = np.sqrt(np.minimum(demanded / streams + displaced, max(demanded, 1.0)))
@@ -374,5 +373,4 @@ def prompt_ttft_s(curve: LoadCurve, *, rates_per_s: Array, streams: Array | floa
     behind = np.minimum(_others(rest_s, rates_per_s=rates_per_s, gap_cv=gap_cv), room)
     delay_s = lane.rest_s + ahead_s + behind * lane.added_s
     queued_s = delayed_s(Draw.BUDGET_WAIT, probability=waits, conditional_mean_s=delay_s)
-    host_s = limits.request_s + limits.prompt_token_s * host_tokens(lengths.prompt_tokens)
-    return host_s + queued_s + _alone_s(curve, lengths.new_tokens)
+    return limits.host_s(lengths.prompt_tokens) + queued_s + _alone_s(curve, lengths.new_tokens)

@@ -22,7 +22,6 @@ from simulator.planner.records import SearchSpace
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable
 from simulator.planner.serving.pool_states import decode_mix
 from simulator.records import dataclass
-from simulator.specs.engine.fits import host_tokens
 from simulator.specs.question.plan_values import LatencyMetric, ObjectiveSpec
 from simulator.traffic.lengths import Array, RequestMix
 
@@ -135,7 +134,7 @@ def _lanes(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> _Lanes:
     # A pipeline prepares no step before one returns, and all of its lanes work on what waits.
     prepared = stages == 1
     wait_s, company = wait_s / stages, rate * stages * (prepared * step_s + met_s)
-    host_s = limits.request_s + limits.prompt_token_s * host_tokens(mix.isl.mean_tokens)
+    host_s = limits.host_s(mix.isl.mean_tokens)
     ttft = Moments(
         mean_s=host_s
         + met_s / 2
@@ -320,7 +319,7 @@ def screen_prefill(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> Array
     # Nobody decodes: the first node.
     full_s = np.stack([table.full_s[:, 0] for table in tables]) * new / steps.room[:, 0]
     own_s = np.maximum(np.stack([table.shared_s[:, 0] for table in tables]) * new / steps.shared[:, 0], full_s)
-    host_s = limits.request_s + limits.prompt_token_s * host_tokens(mix.isl.mean_tokens) + HAND_OVER_S
+    host_s = limits.host_s(mix.isl.mean_tokens) + HAND_OVER_S
     capacity = np.zeros_like(full_s)
     for share in LOADS:
         rho = share * load.utilization

@@ -39,6 +39,9 @@ def structure(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedT
     if spec.expert_imbalance is None:
         return applied
     _experts_needed("expert_imbalance", model)
+    if spec.expert_placement is not None:
+        _refuse("expert_placement", "has no effect beside expert_imbalance, which says what the busiest rank gets",
+                code="ignored_option", hint="give one of them")  # fmt: skip
     return with_rule(applied, BusiestRank(imbalance=spec.expert_imbalance))
 
 

@@ -185,6 +185,12 @@ REFUSED = [
     ({"expert_imbalance": 1.2}, {"model": "mixtral-8x7b", "tp_size": 4}, "expert_imbalance", "ep_size 1"),
     ({"expert_placement": "even"}, {}, "expert_placement", "no experts"),
     ({"expert_placement": "even"}, {"model": "mixtral-8x7b", "tp_size": 4}, "expert_placement", "ep_size 1"),
+    (
+        {"expert_placement": "even", "expert_imbalance": 1.2},
+        {"model": "mixtral-8x7b", "tp_size": 4, "ep_size": 4},
+        "expert_placement",
+        "beside expert_imbalance",
+    ),
     ({"expert_placement": "odd"}, {"model": "mixtral-8x7b"}, "expert_placement", "as_trained"),
 ]
 

@@ -335,7 +335,9 @@ class TechniquesSpec(Spec):
     attention: AttentionKernel | None = open_field("flash, standard or flash_decoding.")
     kv_policy: KvPolicySpec | None = open_field("Bounded cache: h2o:1024, h2o:20%, streaming:2048.")
     adapters: AdaptersSpec | None = open_field("lora:rank=16,count=8 or lora:16,merged=true.")
-    structure: StructureSpec | None = open_field("num_key_value_heads=1 or moe.num_experts=8, several with commas.")
+    structure: StructureSpec | None = open_field(
+        "num_key_value_heads=1, moe.num_experts=8 or expert_placement=even (EPLB), several with commas."
+    )
     early_exit: EarlyExitSpec | None = open_field("mean_fraction=0.6 (with ,compacts=true).")
     fusion: bool | None = open_field("Elementwise passes fused; `no_fusion`: one kernel each.")
     weight_offload: WeightOffloadSpec | None = open_field("Share of the layers' weights in host memory: 0.5.")

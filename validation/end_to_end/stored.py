@@ -77,9 +77,9 @@ TODAY_ORIGIN = RunsOrigin(
     fitted="Fitted to runs of this source, with models left out in turn: the routing skew (one more for gpt-oss "
     "under TensorRT-LLM and ATOM), three numbers for each engine on AMD, the acceptance of prediction layers, power, "
     "the width of intervals; with runs of the table in view: SGLang's experts in prefill pools on Blackwell servers "
-    "and its FP8 products on AMD, narrow FP8 experts on AMD, NVFP4 products, the hand-over between pools; from "
-    "unscored runs: sequences of SGLang's FP8 decode ranks on MI355X and its one guess a round on H200; not fitted to "
-    "them: NVIDIA's other kernels and host times",
+    "and its FP8 products on AMD, narrow FP8 experts on AMD, NVFP4 products, the hand-over between pools, a "
+    "host's time of prompt tokens beyond 1,034; from unscored runs: sequences of SGLang's FP8 decode "
+    "ranks on MI355X and its one guess a round on H200; not fitted to them: NVIDIA's other kernels and host times",
     selection="every third run of each accelerator, engine, model and weight format, of disaggregated ones every ninth",
 )
 
